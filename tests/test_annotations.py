@@ -1,4 +1,4 @@
-"""What GitHub's runner is told in a job's log, and what no name in a file may tell it."""
+"""Annotations in a GitHub job's log, and names in a file that must not become the runner's commands."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from analyzer.text import printable
 
 def test_a_name_of_nothing_but_marks_is_escaped_at_once():
     for mark in (":", "#", ":é", "é:", "::error", " :"):
-        assert printable(mark * 100_000)  # a look along the rest at each mark would take hours
+        assert printable(mark * 100_000)  # a scan of the rest at each mark would take hours
     assert printable("a:::error") == r"a\x3a\x3a:error"
 
 
-# what is told
+# messages
 
 
 def test_failed_and_unevaluated_rules_are_errors_and_findings_are_what_they_are():
@@ -142,12 +142,12 @@ def test_what_keeps_a_command_from_answering_is_told_too(tmp_path, monkeypatch):
     assert "--nonsense" in told_of("inspect", "model.onnx", "--nonsense")[2]
 
 
-# what a name in a file may not tell
+# names that must not become commands
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model of hostile names, a smaller one, a state dict of the same names, and a config."""
+    """Make a folder with a model of hostile names, a smaller model, a state dict of these names, and a config."""
     from safetensors.numpy import save_file
 
     folder = tmp_path_factory.mktemp("hostile")
@@ -236,7 +236,7 @@ def test_no_part_of_a_printable_name_is_a_command(name):
     shown = printable(name)
 
     assert printable(shown) == shown
-    for start in range(len(shown)):  # where a table breaks it, or shortens it
+    for start in range(len(shown)):  # at any place where a table may break or shorten it
         assert not re.match(r"::(add-mask|error|notice|set-output|stop-commands|warning)\b", shown[start:])
     assert list(read_commands(shown)) == []
 

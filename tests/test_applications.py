@@ -1,4 +1,4 @@
-"""How often each stored tensor is computed with, and by which other modules."""
+"""Number of applications of each stored tensor, and the other modules that apply it."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_uses_in_several_files_of_an_artifact_do_not_add_up(tmp_path: Path) -> N
     assert sorted(found.applications for found in ledger.entries if found.parameters) == [2]
 
 
-# bodies
+# subgraph and function bodies
 
 
 BRANCHES = """g (bool c, float[1,4] x) => (float[1,4] y) {
@@ -197,7 +197,7 @@ def test_body_of_a_function_counts_as_often_as_it_is_called(tmp_path: Path) -> N
     assert applications(audit(tmp_path, text_model(FUNCTIONS)), "w", "function:my:once") == 3
 
 
-# who else computes with it
+# other modules that apply a tensor
 
 
 def test_other_modules_that_compute_with_a_tensor_are_listed(tmp_path: Path) -> None:
@@ -233,11 +233,11 @@ def test_constants_are_not_shared(tmp_path: Path) -> None:
     assert (found.applications, found.shared_with) == (2, ())
 
 
-# files that are made to take long
+# files made to take long
 
 
 def cuts(number: int) -> onnx.ModelProto:
-    """A tensor that is cut, and its part, and its part's part."""
+    """Return a model that cuts a tensor, then cuts its part, and so on."""
     nodes = [helper.make_node("Slice", [f"v{i}", "s", f"e{i}"], [f"v{i + 1}"]) for i in range(number)]
     nodes.append(helper.make_node("Add", ["x", f"v{number}"], ["y"]))
     tensors = [helper.make_tensor(f"e{i}", 7, [1], [1]) for i in range(number)]
@@ -248,7 +248,7 @@ def cuts(number: int) -> onnx.ModelProto:
 
 
 def fan(number: int) -> onnx.ModelProto:
-    """Tensors that are put together, of which the result is read as often as there are tensors."""
+    """Return a model that joins tensors and reads the result as many times as there are tensors."""
     names = [f"w{i}" for i in range(number)]
     nodes = [helper.make_node("Concat", names, ["all"], axis=0)]
     nodes += [helper.make_node("Add", ["x", "all"], [f"y{i}"]) for i in range(number)]

@@ -1,4 +1,4 @@
-"""Several files as one artifact: one account, in which what several of them hold counts once."""
+"""Several files as one artifact: one account that counts shared contents once."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ from analyzer.schemas import load_schema
 ZEROS = np.zeros(3, "f4")
 
 
-# what an artifact is made of
+# components of an artifact
 
 
 def chain(weights: Mapping[str, Array], ops: tuple[str, ...] = (), **fields: Any) -> onnx.ModelProto:
-    """A chain of nodes that each read one of the weights: vectors are added, matrices multiplied with."""
+    """Return a chain of nodes that each read one weight: vectors are added, matrices multiplied."""
     names = list(weights)
     kinds = ops or tuple("Add" if weights[name].ndim < 2 else "MatMul" for name in names)
     nodes = [
@@ -73,7 +73,7 @@ def chain(weights: Mapping[str, Array], ops: tuple[str, ...] = (), **fields: Any
 
 
 def write(folder: Path, **protos: onnx.ModelProto | Mapping[str, Array]) -> Path:
-    """A file for each component, without a word on what they are."""
+    """Save a file for each component, without a note about their roles."""
     folder.mkdir(exist_ok=True)
     for name, proto in protos.items():
         save(folder, proto if isinstance(proto, onnx.ModelProto) else chain(proto), f"{name}.onnx")
@@ -81,7 +81,7 @@ def write(folder: Path, **protos: onnx.ModelProto | Mapping[str, Array]) -> Path
 
 
 def note(folder: Path, **files: object) -> Path:
-    """An `export.json` that names a file for each component."""
+    """Write an `export.json` that names a file for each component."""
     components = {name: {"file": file, "metadata": {}} for name, file in files.items()}
     (folder / "export.json").write_text(json.dumps({"schema_version": 1, "components": components}))
     return folder
@@ -92,7 +92,7 @@ def join(folder: Path, **protos: onnx.ModelProto | Mapping[str, Array]) -> Ledge
 
 
 def check(ledger: Ledger) -> Ledger:
-    """The ledger, if all that must hold for it holds."""
+    """Check all identities of the ledger, and return it."""
     folder = Path(ledger.model.path)
     sizes = {path: path.stat().st_size for path in ledger.model.paths}
     assert len(sizes) == len(ledger.model.files) == len({file.path for file in ledger.model.files})
@@ -100,7 +100,7 @@ def check(ledger: Ledger) -> Ledger:
     assert sum(account.nbytes for account in ledger.accounts) == ledger.file_nbytes == sum(sizes.values())
     assert len({one.tensor.key for one in ledger.entries}) == len(ledger.entries)
     for by in KEYS:
-        group_by(ledger, by)  # raises where the groups do not sum up
+        group_by(ledger, by)  # raises if the groups do not sum up
     document = document_of(ledger)
     assert sum(role["stored_elements"] for role in document["roles"].values()) == ledger.stored_elements
     rows = document["components"]
@@ -122,7 +122,7 @@ def document_of(ledger: Ledger) -> dict[str, Any]:
 
 
 def copies(ledger: Ledger) -> dict[str, tuple[str, str]]:
-    """(original, rule) of every copy, by component and name."""
+    """Return (original, rule) of every copy, by component and name."""
     return {
         "/".join((*e.tensor.graph_path, e.tensor.name)): (
             "/".join((*e.copy_of[0], e.copy_of[1])),
@@ -141,7 +141,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(command, [os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments])
 
 
-# which files
+# choice of files
 
 
 def test_components_are_those_that_the_export_names_in_its_order(tmp_path):
@@ -321,7 +321,7 @@ def test_names_that_no_reader_takes_are_escaped(tmp_path):
     assert "\x1b" not in render_text(Inspection(ledger, group_by(ledger)))
 
 
-# one model of many
+# an artifact as one model
 
 
 def test_paths_begin_with_the_component_and_nothing_else_changes(tmp_path):
@@ -436,7 +436,7 @@ def test_functions_of_one_name_are_two_and_called_where_they_are(tmp_path):
     ]
     assert "duplicate-function" not in finding_ids(ledger)
     (found,) = [finding for finding in ledger.findings if finding.id == "custom-domain"]
-    assert found.subjects == ("my: 1 node",)  # only the one who does not define it
+    assert found.subjects == ("my: 1 node",)  # only the component that does not define the function
 
 
 def test_a_component_without_nodes_explains_nothing_of_what_it_hands_out(tmp_path):
@@ -459,7 +459,7 @@ def test_depth_of_graphs_is_counted_within_a_file(tmp_path):
     assert "deep-nesting" not in finding_ids(ledger)
 
 
-# what several files hold
+# contents in several files
 
 
 def test_a_weight_of_one_name_in_two_files_is_one_parameter(tmp_path):
@@ -527,7 +527,7 @@ def test_a_copy_within_a_file_that_is_also_in_another_counts_once_in_each(tmp_pa
 
 
 def test_two_names_of_one_weight_in_two_files_are_one_parameter(tmp_path):
-    # T5's embedding, of which each file says what its own module calls it
+    # T5's embedding: each file names it after its own module
     encoder = {"encoder.embed_tokens.weight": ramp(5, 3)}
     decoder = {"decoder.embed_tokens.weight": ramp(5, 3), "lm_head.weight": ramp(3, 5, start=7)}
 
@@ -565,7 +565,7 @@ def test_equal_tensors_of_many_names_are_as_many_parameters_as_a_file_says(tmp_p
     assert join(tmp_path, a=a, b=b).parameters == 1000
 
 
-# tensors of one value
+# tensors of equal elements
 
 
 @pytest.mark.parametrize("value", [np.zeros(3, "f4"), np.ones(3, "f4"), np.float32([2.5]), np.float32(2.5)])
@@ -634,7 +634,7 @@ def test_a_table_of_which_one_file_holds_a_part_casts_no_doubt_on_names(tmp_path
 
 
 def merged(*, is_shared: bool) -> onnx.ModelProto:
-    """What optimum makes of a decoder without and with past: an If, of which each branch has weights or reads outer."""
+    """Return optimum's merged decoder: an If whose branches hold the weights or read the outer graph's."""
 
     def branch(name: str) -> onnx.GraphProto:
         nodes = [
@@ -909,7 +909,7 @@ def test_an_output_may_not_replace_what_names_the_components(whisper):
     assert (whisper / "export.json").read_bytes() == before
 
 
-# whatever the components are
+# any components
 
 
 @pytest.mark.slow
@@ -925,7 +925,9 @@ def test_identities_hold_for_any_artifact(tmp_path_factory, artifacts, content):
     folder = tmp_path_factory.mktemp("any")
     for index, artifact in enumerate(artifacts):
         for name, payload in artifact.files.items():
-            (folder / name).write_bytes(payload)  # one file for all: some of them then lack some of it
+            (folder / name).write_bytes(
+                payload
+            )  # all models share this file, so some lack part of their data
         save(folder, artifact.proto, f"c{index}.onnx")
 
     ledger = check(audit_model(folder, artifact=True, content=content))

@@ -1,4 +1,4 @@
-"""The whole account of a model, and the identities that hold for every file."""
+"""Account of a whole model, and the identities that hold for every file."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_roles_sum_to_the_stored_elements(tmp_path):
 
 
 def booked_wrongly(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
-    """What books the bytes says something else."""
+    """Make the bookkeeping of bytes return wrong results."""
 
     def book(*args: Any) -> Booked:
         return book_bytes(*args)._replace(**changes)

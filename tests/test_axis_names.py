@@ -1,4 +1,4 @@
-"""Axes of an export have names that people know, one for each that may differ."""
+"""Axes of an export have meaningful names, one for each independent size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BERT = {
 
 
 def model(**shapes: list[str | int]) -> onnx.ModelProto:
-    """A model with these inputs, and one output of the first one's shape twice over."""
+    """Return a model with these inputs, and one output with twice the first input's leading size."""
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in shapes.items()]
     first = next(iter(shapes))
     output = helper.make_tensor_value_info("y", TensorProto.INT64, [f"2*{shapes[first][0]}", "s41 - 1"])

@@ -1,4 +1,4 @@
-"""Repeated blocks: how many, what is in each, and what comes before and after, with names and without."""
+"""Repeated blocks: their number and contents, and the nodes before and after, with and without names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ D = 4
 
 
 class Net:
-    """A model that is written node by node, each weight a value of its own."""
+    """Builder of a model, node by node; each weight is a value of its own."""
 
     def __init__(self, *inputs: str) -> None:
         self.nodes: list[str] = []
@@ -79,7 +79,7 @@ class Net:
 
 
 def nameless(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model with numbers for names, and nothing that tells where it is from."""
+    """Return the same model with numbers for names and without notes of its origin."""
     numbers: dict[str, str] = {}
 
     def number(name: str) -> str:
@@ -97,7 +97,7 @@ def nameless(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def blocks_of(ledger: Ledger, depth: int = 1) -> dict[str, int]:
-    """Parameters by block."""
+    """Return the parameters of each block."""
     return {
         group.name: group.parameters for group in group_by(ledger, "block", depth).groups if group.tensors
     }
@@ -174,7 +174,7 @@ def test_layer_that_is_stored_once_per_use_counts_in_the_first_block(tmp_path):
     for name in [name for name in net.weights if name.startswith("use")]:
         net.weights[name] = net.weights[f"use0{name[4:]}"]
     proto = nameless(net.proto(last(net)))
-    proto.graph.initializer.sort(key=lambda tensor: -int(tensor.name))  # so that the last use is stored first
+    proto.graph.initializer.sort(key=lambda tensor: -int(tensor.name))  # the last use is stored first
 
     ledger = audit(tmp_path, proto)
 
@@ -268,7 +268,7 @@ def test_stages_of_one_block_each_that_widen_are_blocks_without_names_too(tmp_pa
 
 
 def test_attention_and_perceptron_side_by_side_after_a_long_way_to_a_mask(tmp_path):
-    """x + attention(x) + mlp(x), as in Cohere's: the stream is none of the two summands."""
+    """x + attention(x) + mlp(x), as in Cohere's models: neither summand is the residual stream."""
     net = Net("x")
     value = net.linear("x", "embed", D, D)
     mask = "x"
@@ -402,7 +402,7 @@ def _identity(name: str) -> onnx.GraphProto:
 def test_weight_without_a_name_is_lent_the_module_of_its_block(tmp_path):
     net = stack(4)
     for number in range(4):
-        for kind in ("weight", "bias"):  # the fused projections of one linear map lost their names
+        for kind in ("weight", "bias"):  # fused projections of one linear layer have lost their names
             net.weights[f"w{number}{kind}"] = net.weights.pop(f"encoder.layer.{number}.mlp.up.{kind}")
             net.nodes = [
                 node.replace(f'"encoder.layer.{number}.mlp.up.{kind}"', f"w{number}{kind}")
@@ -463,7 +463,7 @@ def test_names_and_the_order_of_independent_nodes_change_no_block(count, pre_nor
 
 
 def _shuffle(graph: onnx.GraphProto, random) -> None:
-    """Another topological order of the same nodes."""
+    """Put the nodes in another topological order."""
     waiting = list(graph.node)
     known = {item.name for item in (*graph.input, *graph.initializer)}
     ordered = []

@@ -1,4 +1,4 @@
-"""docs/reference/bridge.md: each picture is drawn from a tiny model, with what `reconcile` answers to it below."""
+"""docs/reference/bridge.md: each picture shows a tiny model and `reconcile`'s answer for it."""
 
 from __future__ import annotations
 
@@ -42,35 +42,35 @@ _BLOCK = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Picture:
-    """What PyTorch has, what the file has, and how the file reads it."""
+    """Tensors of PyTorch and of the file, and the file's nodes."""
 
     pytorch: Mapping[str, Array]
     stored: Mapping[str, Array]
-    """By name; of several components, by component and name."""
+    """Tensors by name; in an artifact, by component and name."""
     model: str | Mapping[str, str]
-    """ONNX text; of several components, of each."""
+    """ONNX text; in an artifact, by component."""
     buffers: Mapping[str, Array] = field(default_factory=dict)
     tables: bool = False
     """Whether the matrices are tables, whose rows the manifest describes."""
     tied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] | None = None
-    """Parameters that the traced program does not read; None where none was traced."""
+    """Parameters that the traced program does not read; None without a trace."""
     batch_norm: BatchNorm | None = None
     weight_norm: WeightNorm | None = None
     program: Program | None = None
     traced: str = ""
-    """A parameter that a traced node names, as the exporter spells it."""
+    """Parameter that a traced node names, in the exporter's spelling."""
     undescribed: tuple[str, ...] = ()
-    """Parameters of which PyTorch's side says no values."""
+    """Parameters whose values PyTorch's side does not describe."""
     hidden: tuple[str, ...] = ()
-    """What is in the file and not in the picture."""
+    """Tensors of the file that the picture leaves out."""
 
 
 def floats(*rows: object) -> npt.NDArray[np.float32]:
     return np.array(rows, dtype=np.float32)
 
 
-# what is drawn
+# contents of the pictures
 
 
 W = floats([1, 2, 3], [4, 5, 6])
@@ -86,7 +86,7 @@ BLOCK = floats(
 )
 
 GATES = floats([1, 2], [3, 4], [5, 6], [7, 8])
-"""Of an LSTM with one hidden unit: i, f, g, o."""
+"""Gates of an LSTM with one hidden unit: i, f, g, o."""
 ONNX_GATES = [0, 3, 1, 2]
 
 CONV = floats([1, 2, 3], [-1, 0, 1]).reshape(2, 3, 1)
@@ -130,7 +130,7 @@ def changed(array: Array, value: float) -> Array:
 
 
 def pictures() -> Iterator[Picture]:
-    """In the order of the page."""
+    """Yield the pictures in the order of the page."""
     yield Picture({"fc.weight": W}, {"fc.weight": W}, product("fc.weight", W))
     nines = np.full_like(W, 9)
     yield Picture({"fc.weight": W}, {"fc.weight": nines}, product("fc.weight", W), undescribed=("fc.weight",))
@@ -144,7 +144,7 @@ def pictures() -> Iterator[Picture]:
         kept = TABLE[rows]
         yield Picture({"position.weight": TABLE}, {"val_1": kept}, added("val_1", kept), tables=True)
 
-    # several in one, one in several
+    # several tensors in one, and one in several
     both = np.ascontiguousarray(np.concatenate([QUERY.T, KEY.T, VALUE.T], axis=1))
     three = {"q.weight": QUERY, "k.weight": KEY, "v.weight": VALUE}
     yield Picture(three, {"packed": both}, product("packed", both))
@@ -163,7 +163,7 @@ def pictures() -> Iterator[Picture]:
         "g (float[1,2] x) => (float[1,3] y) { a = MatMul(x, e0) b = MatMul(x, e1) y = Add(a, b) }",
     )
 
-    # once for several, several times
+    # one tensor for several parameters, or several times
     tie = {"tok.weight": ("head.weight",)}
     yield Picture({"tok.weight": W}, {"tok.weight": W}, product("tok.weight", W), tied=tie)
     yield Picture(
@@ -251,7 +251,7 @@ def pictures() -> Iterator[Picture]:
         product("fc.weight", SQUARE),
     )
 
-    # none of PyTorch's parameters
+    # tensors that are no parameters of PyTorch's
     yield Picture({}, {"bn.running_mean": ONES}, added("bn.running_mean", ONES), {"bn.running_mean": ONES})
     cosines = rotary(FREQUENCIES, 3)
     yield Picture({}, {"val_3": cosines}, added("val_3", cosines), {"rotary_emb.inv_freq": FREQUENCIES})
@@ -265,7 +265,7 @@ def pictures() -> Iterator[Picture]:
         }""",
     )
 
-    # what keeps an account from balancing
+    # causes of an unbalanced account
     other = changed(W, 60)
     yield Picture({"fc.weight": W}, {"fc.weight": other}, product("fc.weight", other))
     yield Picture({"fc.weight": W}, {"val_1": other}, product("val_1", other))
@@ -278,7 +278,7 @@ def pictures() -> Iterator[Picture]:
 
 
 def wired() -> Iterator[Picture]:
-    """Values that are PyTorch's, where the file does not compute with them as PyTorch does."""
+    """Yield pictures of PyTorch's values in a file that computes with them differently."""
     swapped = """g (float[1,3] x) => (float[1,3] y) {
         ["/first/MatMul"] h = MatMul(x, "second.weight")
         ["/second/MatMul"] y = MatMul(h, "first.weight")
@@ -358,11 +358,11 @@ def codes() -> Iterator[Picture]:
     )
 
 
-# what it becomes
+# rendering
 
 
 def manifest(picture: Picture) -> Manifest:
-    """As a census writes it."""
+    """Return the picture's manifest, as a census writes it."""
     read = {} if picture.unread is None else {name: name not in picture.unread for name in picture.pytorch}
     special = table if picture.tables else convolution if picture.batch_norm else parameter
     made = []
@@ -412,14 +412,14 @@ def _save(
 
 
 def draw(picture: Picture, result: Reconciliation) -> str:
-    """Both sides beside each other, and below them the answer."""
+    """Draw both sides beside each other, with the answer below."""
     left = _side("PyTorch", {**picture.pytorch, **picture.buffers})
     right = _side("file", {name: a for name, a in picture.stored.items() if name not in picture.hidden})
     return "\n".join([*_beside([left, right], 6), "", *_answers(result)]) + "\n"
 
 
 def _side(title: str, arrays: Mapping[str, Array]) -> list[str]:
-    """Matrices beside each other, and below them what is one row, a line each."""
+    """Return the lines of one side: matrices beside each other, and single rows below, one a line."""
     matrices = {name: array for name, array in arrays.items() if array.ndim > 1}
     rows = {name: array for name, array in arrays.items() if array.ndim < 2}
     width = max((len(_title(name, array)) for name, array in rows.items()), default=0)
@@ -453,7 +453,7 @@ def _title(name: str, array: Array) -> str:
 
 
 def _numbers(array: Array, *, is_packed: bool = False) -> list[str]:
-    """In five digits; bytes that hold several codes in hexadecimal."""
+    """Format numbers with five digits; bytes that hold several codes in hexadecimal."""
     return [f"{int(v):02x}" if is_packed else f"{float(v):.5g}" for v in array.reshape(-1)]
 
 
@@ -463,7 +463,7 @@ def _answers(result: Reconciliation) -> Iterator[str]:
         chain = ", ".join(settled.chain)
         yield f"-> {settled.name}: {chain}; decided by {settled.decided_by}"
     for line in result.entries:
-        if line.parameter not in names or not line.learned:  # what is counted stands with its parameter
+        if line.parameter not in names or not line.learned:  # counted tensors are listed with their parameter
             yield f"-> {_label(line.key)}: {line.line}; decided by {line.decided_by}"
     for row in result.bridge:
         if row.tensors or row.elements:

@@ -1,4 +1,4 @@
-"""Every byte on disk is booked once, and what several tensors claim is told."""
+"""Every byte on disk is booked once, and bytes claimed by several tensors are reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accounts(ledger: Ledger | Booked) -> dict[str, int]:
 
 
 def batch_norm(*tensors: onnx.TensorProto) -> onnx.ModelProto:
-    """`gain` and `shift` are learned, `mean` and `variance` are buffers."""
+    """Return a model in which `gain` and `shift` are learned, and `mean` and `variance` are buffers."""
     proto = text_model("""
         g (float[1,4,2] x) => (float[1,4,2] y) { y = BatchNormalization(x, gain, shift, mean, variance) }
     """)
@@ -38,17 +38,17 @@ def batch_norm(*tensors: onnx.TensorProto) -> onnx.ModelProto:
 
 
 def at(name: str, offset: int = 0, location: str = "w.bin", numel: int = 4) -> onnx.TensorProto:
-    """Floats in an external file."""
+    """Return a tensor of floats in an external file."""
     return external(name, [numel], location=location, offset=offset)
 
 
 def fill(folder: Path, nbytes: int, name: str = "w.bin") -> None:
-    """A file without zeros, so that no gap in it is padding."""
+    """Write a file without zeros, so that no gap in it is padding."""
     (folder / name).write_bytes(bytes(index % 255 + 1 for index in range(nbytes)))
 
 
 def findings(ledger: Ledger) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """(message, subjects) by id."""
+    """Return (message, subjects) of each finding, by id."""
     return {finding.id: (finding.message, finding.subjects) for finding in ledger.findings}
 
 
@@ -92,7 +92,7 @@ def test_payload_that_another_replaces_is_orphaned_inside_the_model_too(tmp_path
     assert "external-orphaned" not in findings(ledger)
 
 
-# what nobody claims
+# unclaimed bytes
 
 
 def test_bytes_of_external_files_that_nobody_claims_are_orphaned(tmp_path):
@@ -156,7 +156,7 @@ def test_empty_file_has_nothing_to_book(tmp_path):
     assert accounts(ledger)[ORPHANED] == 0
 
 
-# what several claim
+# bytes claimed by several tensors
 
 
 def test_range_that_two_tensors_share_is_booked_once_to_the_first(tmp_path):
@@ -182,7 +182,7 @@ def test_ranges_that_overlap_in_part_are_booked_by_the_byte(tmp_path):
 
     ledger = audit(tmp_path, batch_norm(at("gain", 8), at("mean", 16), at("variance", 0)))
 
-    # gain has 8 to 24; mean is left with 24 to 32, variance with 0 to 8; 32 to 40 is nobody's
+    # gain claims bytes 8 to 24; mean keeps 24 to 32, variance 0 to 8; no tensor claims 32 to 40
     assert (accounts(ledger)["parameter"], accounts(ledger)["buffer"]) == (16, 16)
     assert (accounts(ledger)[ORPHANED], ledger.shared_nbytes) == (8, 16)
     assert findings(ledger)["external-overlap"] == (
@@ -327,7 +327,7 @@ def test_each_byte_goes_to_the_first_that_claims_it(entries):
     assert payload + found.shared == sum(one.tensor.nbytes for one in entries)
     assert accounts(found)[PADDING] == 50 - len(
         owner
-    )  # a file that cannot be looked at: short gaps are padding
+    )  # a file that cannot be read: short gaps count as padding
 
 
 @settings(derandomize=True, database=None, max_examples=300)

@@ -1,4 +1,4 @@
-"""Files that others made, against facts that were established without onnxledger."""
+"""Third-party files, compared with facts established without onnxledger."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Case = dict[str, Any]
 
 
 def cases(loadable: bool) -> list[Any]:
-    """The cases, or one that skips: where the folder is absent the fixture says so."""
+    """Return the cases, or one that skips, with the fixture's reason, if the folder is absent."""
     if not EXPECTED.is_file():
         return [pytest.param({}, id="absent")]
     found = json.loads(EXPECTED.read_text(encoding="utf-8"))["cases"]
@@ -48,7 +48,7 @@ def models(shared: Path) -> Path:
 
 @functools.cache
 def ledger_of(path: Path) -> Ledger:
-    """Each model is read once for all of its tests."""
+    """Audit a model once for all of its tests."""
     return audit_model(path)
 
 
@@ -74,7 +74,7 @@ def elements(found: list[StoredTensor]) -> int:
 
 
 def by_dtype(found: list[StoredTensor]) -> Counter[str]:
-    """Elements by type."""
+    """Count elements by type."""
     counted: Counter[str] = Counter()
     for tensor in found:
         counted[tensor.dtype.name] += tensor.numel
@@ -82,7 +82,7 @@ def by_dtype(found: list[StoredTensor]) -> Counter[str]:
 
 
 def unread(ledger: Ledger, prefix: str, words: str = "") -> list[str]:
-    """Names of the tensors of which the reader noted something."""
+    """Return the names of tensors about which the reader noted a problem."""
     found = ledger.model.unread
     return [key[1] for finding, key, sentence in found if finding.startswith(prefix) and words in sentence]
 
@@ -116,7 +116,7 @@ def test_accounts_sum_to_the_sizes_on_disk(models: Path, case: Case, ledger: Led
 @pytest.mark.slow
 @every_case
 def test_each_account_is_what_protobuf_says_its_fields_take(models: Path, case: Case, ledger: Ledger) -> None:
-    """These files are written as protobuf writes them, but for fields in another order."""
+    """These files are in protobuf's own encoding, except for fields in another order."""
     proto = onnx.load(models / case["file"], load_external_data=False)
     nbytes = Bookkeeper(proto).nbytes
     if nbytes[UNKNOWN]:
@@ -177,7 +177,7 @@ def test_stored_elements_are_those_of_the_case(ledger: Ledger, facts: Any) -> No
 
 @every_case
 def test_stored_elements_of_each_graph_are_those_of_the_case(ledger: Ledger, facts: Any) -> None:
-    """The facts list the largest dozen, under names of their own."""
+    """The facts list the dozen largest scopes, under names of their own."""
     found: Counter[GraphPath] = Counter()
     for tensor in tensors(ledger, *DENSE):
         found[tensor.graph_path] += tensor.numel
@@ -216,7 +216,7 @@ def test_largest_initializer_is_that_of_the_case(ledger: Ledger, facts: Any) -> 
 
 @every_case
 def test_constants_are_those_of_the_case(ledger: Ledger, facts: Any) -> None:
-    """The facts call a list of integers INT, and count one that a function takes from its caller, which stores none."""
+    """The facts call an integer list INT, and count one that a function takes from its caller, which is not stored."""
     found = tensors(ledger, Carrier.CONSTANT)
     lists = tensors(ledger, Carrier.CONSTANT_LIST)
     others = tensors(ledger, Carrier.ATTRIBUTE_TENSOR)
@@ -295,14 +295,14 @@ def test_every_payload_in_the_file_can_be_had(ledger: Ledger, facts: Any) -> Non
     assert len(unread(ledger, "payload-mismatch", " need ")) == facts["n_len_mismatch"]
 
 
-# what is read, and by whom
+# readers of tensors
 
 
 @every_case
 def test_initializers_that_nothing_or_several_nodes_read_are_those_of_the_case(
     ledger: Ledger, facts: Any
 ) -> None:
-    """The facts leave out shared tensors of less than 16 elements."""
+    """The facts leave out shared tensors of fewer than 16 elements."""
     entries = {
         label(e.tensor.key): e.tensor.numel for e in ledger.entries if e.tensor.carrier is Carrier.INITIALIZER
     }

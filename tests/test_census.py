@@ -1,4 +1,4 @@
-"""What the census says a model holds: counts, ties, buffers and evidence of content."""
+"""The census of a model: counts, ties, buffers and evidence of content."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ def test_exported_program_shows_what_is_written_into_what_it_returns():
 
 
 class Shaped(torch.nn.Module):
-    """Of some values only the shape is read, also where others are written into what has it."""
+    """Module that reads only the shape of some values, even where it writes others into a tensor of that shape."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`onnxledger check`: what is asked, what is answered, and the exit code; what cannot be evaluated is never green."""
+"""`onnxledger check`: its rules, answers and exit codes; a rule that cannot be evaluated never passes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NET = 'net (float[1,4] x) => (float[1,3] y) { [a] h = MatMul(x, "enc.w") [b] y =
 
 
 def make(folder: Path, name: str = "model.onnx", width: int = 8, seed: float = 1.0) -> Path:
-    """Two layers, `enc` and `dec`, of 4 x width and width x 3 parameters."""
+    """Save two layers, `enc` and `dec`, of 4 x width and width x 3 parameters."""
     weights = {"enc.w": ramp(4, width, start=seed), "dec.w": ramp(width, 3, start=500 + seed)}
     proto = dynamo_like(
         text_model(NET, weights), scopes={"a": "enc", "b": "dec"}, parameters=("enc.w", "dec.w")
@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check(*arguments: object, code: int) -> dict[str, Any]:
-    """The JSON document, which holds for the schema, of a run with that exit code."""
+    """Return the JSON document of a run with that exit code, after checking it against the schema."""
     done = run_here("check", *arguments, "--format", "json")
     assert done.returncode == code, done.stdout + done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
@@ -120,7 +120,7 @@ def test_operators_are_held_against_a_file() -> None:
 
 
 def test_initializers_that_nothing_needs_are_counted_of_a_model_a_group_and_a_report(here: Path) -> None:
-    """Also one that only a node reads whose result nobody needs, and one of no elements."""
+    """Unused tensors include one that only a dead node reads, and one without elements."""
     text = 'g (float[1,4] x) => (float[1,4] y) { z = MatMul(x, "block.b") y = MatMul(x, "block.a") }'
     arrays = {"block.a": ramp(4, 4), "block.b": ramp(4, 4) + 1, "left": ramp(3, 1), "none": ramp(0, 4)}
     model = save(here, text_model(text, arrays), "left.onnx")
@@ -168,7 +168,7 @@ DOUBLING = """
 
 
 def chain(length: int, last: str = "Neg") -> onnx.ModelProto:
-    """Functions of which each calls the next twice: 1, 2, 4, ... calls."""
+    """Return functions that each call the next one twice: 1, 2, 4, ... calls."""
     bodies = []
     for at in range(length):
         then = f"f.a{at + 1}" if at + 1 < length else last
@@ -285,7 +285,7 @@ def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
     assert said[1] == "NO ANSWER, which is no PASS: 0 passed, 2 skipped"
 
 
-# what cannot be evaluated
+# rules that cannot be evaluated
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ ALBERT = ("embeddings.words", "encoder.group.query", "encoder.group.key", "encod
 
 
 def tower(folder: Path, names: tuple[str, ...], file: str, width: int = 4, ends: str = "xy") -> Path:
-    """A matrix of each name, one after the other."""
+    """Save a chain of matrices, one for each name."""
     reads, *_ = (ends[0], *range(9))
     nodes, previous = [], reads
     for at, name in enumerate(names):
@@ -601,7 +601,7 @@ def test_a_reader_who_leaves_is_told_no_finding() -> None:
 
 
 def tamper(document: dict[str, Any], *path: str | int, value: object = None) -> None:
-    """Set what stands there, or without a value remove it."""
+    """Set the value at a path, or remove it if none is given."""
     at: Any = document
     for key in path[:-1]:
         at = at[key]
@@ -696,7 +696,7 @@ def test_a_regex_that_would_never_end_is_stopped(here: Path, monkeypatch: pytest
     assert "a regex takes too long" in done.stderr
 
 
-# what is printed
+# output
 
 
 def test_the_text_has_the_verdict_first_and_a_line_for_each_rule(golden: Any, here: Path) -> None:

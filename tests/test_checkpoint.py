@@ -1,4 +1,4 @@
-"""Safetensors files and their indexes as PyTorch's side, without torch: what they hold, and what is refused."""
+"""Safetensors files and their indexes as PyTorch's side, without torch: their contents, and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checkpoint(path: Path, tensors: Mapping[str, Array], **metadata: str) -> Pat
 
 
 def written(path: Path, header: Header | bytes, data: bytes = b"", length: int | None = None) -> Path:
-    """A safetensors file as its header says, or as `length` claims."""
+    """Write a safetensors file with the header's length, or with the false `length`."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes((len(text) if length is None else length).to_bytes(8, "little") + text + data)
     return path
@@ -55,7 +55,7 @@ def names(original: Original) -> tuple[list[str], list[str]]:
     return [p.name for p in manifest.parameters], [b.name for b in manifest.buffers]
 
 
-# what is there
+# contents
 
 
 def test_a_file_is_described_with_the_values_that_it_holds(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_pair_of_other_shapes_is_no_weight_norm(tmp_path: Path) -> None:
 
 
 def test_a_name_of_400_000_letters_is_read_in_no_time() -> None:
-    """A pattern that tries each of n starts and reads on to the end takes minutes."""
+    """A pattern that tries each of n starts and scans to the end would take minutes."""
     name = "a" * 400_000
 
     assert not is_buffer(NamedTensor(name, DType.FLOAT, (2, 2)))
@@ -308,7 +308,7 @@ def test_numbers_that_are_none_are_looked_at_in_silence(
     assert [*recwarn] == []
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize("shape", [[1] * 100, [0] * 3000], ids=["100 axes", "3,000 axes"])
@@ -385,7 +385,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-    """An index of two files."""
+    """Write an index of two files."""
     checkpoint(tmp_path / "one.safetensors", {"a.weight": ramp(2, 3), "a.bias": ramp(3)})
     checkpoint(tmp_path / "two.safetensors", {"b.weight": ramp(300, 200)})
     named = {"a.weight": "one.safetensors", "a.bias": "one.safetensors", "b.weight": "two.safetensors"}
@@ -464,7 +464,7 @@ def test_shards_of_a_hub_cache_are_links_into_its_blobs(shards: Path, tmp_path: 
     assert names(open_checkpoint(snapshot / shards.name))[0] == ["a.bias", "a.weight", "b.weight"]
 
 
-# kinds
+# kinds of files
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""docs/budgets.md, "In CI": what one copies from it is what GitHub, GitLab, pre-commit and onnxledger take."""
+"""docs/budgets.md, "In CI": GitHub, GitLab, pre-commit and onnxledger accept the examples to copy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = re.sub(
     (ROOT / "docs" / "budgets.md").read_text(encoding="utf-8"),
     flags=re.MULTILINE | re.DOTALL,
 )
-"""Without what the tests of documents run."""
+"""The page without the console blocks that the tests of documents run."""
 
 
 def blocks(language: str) -> list[str]:
@@ -52,7 +52,7 @@ def vendored(name: str) -> Any:
 
 
 def calls() -> list[list[str]]:
-    """Every command line of ours that the page shows, also those inside of YAML and Groovy."""
+    """Return every onnxledger command line on the page, also in YAML and Groovy."""
     joined = re.sub(r"\\\n\s*", "", PAGE)
     lines = re.findall(r"\bonnxledger ((?:check|inspect) [\w./-]+\.onnx[^\n'`]*)", joined)
     return [shlex.split(line) for line in lines]
@@ -65,7 +65,7 @@ def test_workflows_are_what_github_takes_for_ones():
     for block in blocks("yaml"):
         if "jobs:" in block:
             read = yaml.safe_load(block)
-            read["on"] = read.pop(True)  # YAML 1.1 takes `on` for a truth
+            read["on"] = read.pop(True)  # YAML 1.1 reads `on` as true
             jsonschema.Draft7Validator(schema).validate(read)
 
 
@@ -130,7 +130,7 @@ def test_the_example_of_gitlab_is_what_gitlab_takes_for_one():
 
 
 def parse(name: str, arguments: list[str]) -> None:
-    """Raises what click raises where an option is not there."""
+    """Parse a command line; click raises an error for unknown options."""
     command.commands[name].make_context(name, list(arguments), parent=click.Context(command))
 
 
@@ -170,7 +170,7 @@ def test_the_budget_of_the_page_does_what_the_page_says(tmp_path):
 
 
 def without_page(arguments: list[str]) -> list[str]:
-    """The page needs an extra, and is opened by other tests."""
+    """Return the arguments without the HTML page, which needs an extra and has tests of its own."""
     place = arguments.index("report.html")
     return arguments[: place - 1] + arguments[place + 1 :]
 

@@ -1,4 +1,4 @@
-"""A file may claim tensors of any size: every command answers, or says what is wrong."""
+"""A file may claim tensors of any size: every command answers, or reports the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each stored tensor's role and uses, and the rule that decided it."""
+"""Role and uses of each stored tensor, and the rule that decided them."""
 
 from __future__ import annotations
 
@@ -477,7 +477,7 @@ def test_codes_are_what_their_note_says_or_that_on_the_float_that_they_stand_for
     assert (found.sources, found.scoped_by) == (("fc.weight",), "provenance:folded-from")
 
 
-# what PyTorch's tracer makes
+# tensors that PyTorch's tracer makes
 
 
 def normalized(scale: str, bias: str, text: str = "") -> onnx.ModelProto:
@@ -581,7 +581,7 @@ def test_scale_is_known_where_the_arithmetic_applies_it_later(tmp_path):
 def test_one_number_into_which_others_are_written_is_no_weight(tmp_path, number, operands, role, rule):
     """`zeros_like(p).scatter(-1, at, p)` of a router: the exporter or a tool stores the zeros.
 
-    Zeros that stand beside what is computed may be a token that was never trained.
+    Zeros concatenated with computed values may be an untrained token.
     """
     written = f"g = ScatterElements <axis = 1> (z, {operands})" if operands else "g = Identity(z)"
     if operands == "u":

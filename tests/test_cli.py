@@ -1,4 +1,4 @@
-"""The command line: what is printed where, and the exit code."""
+"""The command line: its output streams and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's groups as a graph: what they hold, what flows between them, and what may be left out."""
+"""A model's groups as a graph: their contents, the flow between them, and permitted omissions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCOPES = {
 
 
 def named(text: str) -> onnx.ModelProto:
-    """ONNX text has no dots in names; `encoder.0.weight` is written as it is, and put in afterwards."""
+    """Parse text with dotted names, such as `encoder.0.weight`, which ONNX's text format lacks."""
     dotted = dict.fromkeys(re.findall(r"(?<![\w.\[])[a-z]\w*(?:\.\w+)+", text))
     plain = {name: name.replace(".", "__") for name in dotted}
     for name, safe in plain.items():
@@ -93,7 +93,7 @@ def attributes_of(graph: nx.MultiDiGraph, name: str) -> dict[str, Any]:
     return found
 
 
-# groups, and what crosses
+# groups, and edges between graphs
 
 
 def test_groups_inputs_and_outputs_are_vertices_in_order(tmp_path):
@@ -222,7 +222,7 @@ def test_own_groups_have_what_they_match_first(tmp_path):
 
 @pytest.fixture(scope="module")
 def cases(shared: Path) -> list[Ledger]:
-    """Every external case, audited once."""
+    """Ledgers of all external cases, each audited once."""
     paths = sorted((shared / "models").glob("*/*.onnx"))
     return [audit_model(path) for path in paths if path.parent.name != "corrupt"]
 
@@ -346,7 +346,7 @@ def test_names_that_do_not_count_alike_stay_apart(names):
     assert fold_names(names) == {name: name for name in names}
 
 
-# what is learned
+# only groups with weights
 
 
 def test_groups_without_weights_are_left_out_and_what_flows_through_them_is_joined(tmp_path):
@@ -389,7 +389,7 @@ def test_shapes_are_no_data(tmp_path):
 
 
 def residual(layers: int) -> onnx.ModelProto:
-    """Every layer reads the sum of all before it."""
+    """Return a model whose layers each read the sum of all before."""
     lines = [f"h{i} = MatMul(s{i}, layers.{i}.weight)\n s{i + 1} = Add(s{i}, h{i})" for i in range(layers)]
     text = "\n".join(lines).replace("(s0,", "(x,").replace("Add(s0", "Add(x").replace(f"s{layers} =", "y =")
     shapes = {f"layers__{i}__weight": (2, 2) for i in range(layers)}

@@ -24,7 +24,7 @@ from analyzer.errors import UsageError
 
 
 def made_of(folder: Path, **sizes: int) -> Ledger:
-    """A model with one matrix of `size` rows in each module."""
+    """Audit a model with one matrix of `size` rows in each module."""
     folder.mkdir()
     nodes = " ".join(f'y{i} = MatMul(x, "{module}.weight")' for i, module in enumerate(sizes))
     proto = text_model(
@@ -228,7 +228,7 @@ def test_both_are_grouped_at_the_lesser_of_their_depths(tmp_path):
 
 
 def unnamed(ledger: Ledger, *, has_scopes: bool, count: int) -> Ledger:
-    """The ledger with so many blocks, and without scopes."""
+    """Return the ledger with `count` blocks, optionally without scopes."""
     entries = tuple(
         entry if has_scopes else replace(entry, scope="", scoped_by="none") for entry in ledger.entries
     )
@@ -264,7 +264,7 @@ def test_own_groups_come_with_overlap_and_rest(tmp_path):
 
     result = compare_ledgers(a, b, group_by_patterns(a, patterns), group_by_patterns(b, patterns))
 
-    assert [group.name for group in result.groups] == ["why", "both"]  # changed alike: in the user's order
+    assert [group.name for group in result.groups] == ["why", "both"]  # equal changes: in the user's order
     assert (result.overlap.parameters, result.ungrouped.parameters) == (Pair(10, 0), Pair(0, 8))
     for side in ("a", "b"):
         summed = sum(getattr(group.parameters, side) for group in result.groups)

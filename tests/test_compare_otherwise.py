@@ -1,4 +1,4 @@
-"""What `compare` may not call the same: another opset, weights that changed places, other inputs, a newer file."""
+"""Differences that `compare` must report: another opset, exchanged weights, other inputs, a newer file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plain() -> onnx.ModelProto:
 
 
 def renamed(**values: np.ndarray[Any, Any]) -> onnx.ModelProto:
-    """Under names that say nothing."""
+    """Return the model with meaningless names."""
     text = GRAPH.replace("up.weight", "w0").replace("down.weight", "w1")
     return text_model(text, {"w0": values["up"], "w1": values["down"]})
 
@@ -99,7 +99,7 @@ def test_inputs_and_outputs_are_compared(tmp_path: Path) -> None:
 
 
 def declaring(kind: Callable[[str], onnx.ValueInfoProto], name: str = "extra") -> onnx.ModelProto:
-    """With one more input, which nothing reads."""
+    """Return the model with one more input, which no node reads."""
     proto = plain()
     proto.graph.input.append(kind(name))
     return proto
@@ -161,7 +161,7 @@ def test_names_in_declarations_are_raw_in_json_alone(tmp_path: Path, suffix: str
     for text in (said, ran.stdout, ran.stderr):
         assert not any(mark in text for mark in ("\x1b", "\u202e", "\n::error"))
     assert "<script>alert" not in said or suffix == "txt"
-    assert "alert" in said or suffix == "csv"  # rows of tensors alone
+    assert "alert" in said or suffix == "csv"  # only rows of tensors
 
 
 def test_a_long_order_is_shortened_where_people_read_it(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_changed_scale_is_a_changed_tensor_and_the_wiring_is_the_same(
 
 
 def with_notes(key: str = "", value: str = "") -> onnx.ModelProto:
-    """A model that says something of itself everywhere, one thing of it otherwise."""
+    """Return a model with notes in all places, one of them replaced."""
     said = {"author": "ann", "doc": "first", "graph": "hello", "inside": "abc", "rate": "1", "step": "Add"}
     said |= {key: value} if key else {}
     proto = plain()

@@ -1,4 +1,4 @@
-"""What holds for any two models: nothing is lost, both ways say the same, and a saved report stands for its model."""
+"""Properties of any two models: no tensor is lost, A and B mirror B and A, and saved reports equal their models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from analyzer.formats.json import render_json
 from analyzer.model.content import ContentMode
 from analyzer.reports import Inspection
 
-pytestmark = pytest.mark.slow  # models drawn at random
+pytestmark = pytest.mark.slow  # draws random models
 
 steady = settings(
     derandomize=True,
@@ -53,7 +53,7 @@ def audited(folder: Path, artifact: Artifact, content: ContentMode = "sampled") 
 
 
 def reported(ledger: Ledger, path: Path) -> Ledger:
-    """The ledger that its saved report holds."""
+    """Return the ledger loaded from its saved report."""
     path.write_text(render_json(Inspection(ledger, group_by(ledger))), encoding="utf-8")
     return load_report(path)
 
@@ -64,7 +64,7 @@ def summed(pairs: tuple[TensorPair, ...] | tuple[GroupPair, ...], total: str) ->
 
 
 def assert_complete(result: Comparison, a: Ledger, b: Ledger) -> None:
-    """Every tensor of both is in one pair, and tensors and groups sum to the ledgers' own totals."""
+    """Assert that every tensor of both is in one pair, and that tensors and groups sum to the ledgers' totals."""
     for side, ledger in (("a", a), ("b", b)):
         found = [getattr(pair, side) for pair in result.tensors if getattr(pair, side) is not None]
         assert sorted(map(id, found)) == sorted(map(id, ledger.entries))
@@ -81,7 +81,7 @@ def assert_complete(result: Comparison, a: Ledger, b: Ledger) -> None:
 
 
 def assert_grouped(result: Comparison) -> None:
-    """The tensors of a group sum to it, on each side."""
+    """Assert that the tensors of each group sum to it, on each side."""
     for group in result.groups:
         for index, side in enumerate("ab"):
             members = tuple(pair for pair in result.tensors if pair.groups[index] == group.name)
@@ -90,7 +90,7 @@ def assert_grouped(result: Comparison) -> None:
 
 
 def assert_statuses(result: Comparison) -> None:
-    """Each pair has the one status that its sides make of it."""
+    """Assert that each pair has exactly the status that follows from its sides."""
     assert sum(count_statuses(result.tensors).values()) == len(result.tensors)
     for pair in result.tensors:
         assert (pair.status is Status.ADDED) == (pair.a is None)
@@ -100,7 +100,7 @@ def assert_statuses(result: Comparison) -> None:
 
 
 def assert_mirrored(there: Comparison, back: Comparison) -> None:
-    """B against A is A against B from the other side."""
+    """Assert that comparing B with A mirrors comparing A with B."""
 
     def seen(result: Comparison, turn: int) -> list[tuple[object, ...]]:
         rows: list[tuple[object, ...]] = [
@@ -126,7 +126,7 @@ def _turned(status: Status, turn: int) -> Status:
 
 
 def assert_ordered(result: Comparison) -> None:
-    """The largest change comes first."""
+    """Assert that the largest change comes first."""
     for pairs in (result.groups, result.tensors):
         sizes = [(-abs(pair.nbytes.difference), -abs(pair.parameters.difference)) for pair in pairs]
         assert sizes == sorted(sizes)

@@ -1,4 +1,4 @@
-"""What `compare` prints: the largest changes first, every total, and what was not looked at."""
+"""Output of `compare`: the largest changes first, every total, and parts that were not compared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def holding(folder: Path, **weights: np.ndarray[Any, Any]) -> Ledger:
 
 @pytest.fixture
 def sides(tmp_path: Path) -> tuple[Ledger, Ledger]:
-    """Of B one tensor is cast, one is new, one is gone, one is now a copy of another, which is as it was."""
+    """In B, one tensor is cast, one is new, one is gone, one has become a copy, and one is unchanged."""
     a = {
         "same.weight": ramp(2, 5, start=200),
         "cast.weight": ramp(8, 8),
@@ -55,7 +55,7 @@ def show(report: Comparison, rows: int = 20) -> str:
 
 
 def rows_of(text: str, heading: str) -> dict[str, str]:
-    """The rows of the table that begins so, by what stands first."""
+    """Return the rows of the table with this heading, by their first cell."""
     lines = iter(text.splitlines())
     next(line for line in lines if line.startswith(heading))
     table: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Which tensor of A is which of B, and what differs between the two."""
+"""Pairs of tensors of A and B, and the differences within each pair."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weights = Mapping[str, np.ndarray[Any, Any]]
 
 
 def holding(folder: Path, weights: Weights, folded: Mapping[str, list[str]] | None = None) -> Ledger:
-    """A model that multiplies by each of the weights; `folded` says what they are computed from."""
+    """Audit a model that multiplies by each weight; `folded` names the sources of each."""
     folder.mkdir(exist_ok=True)
     nodes = " ".join(f'y{i} = MatMul(x, "{name}")' for i, name in enumerate(weights)) or "y0 = Relu(x)"
     proto = text_model(f"g (float[2,2] x) => (float[2,2] y0) {{ {nodes} }}", weights)
@@ -35,7 +35,7 @@ def pair(a: Ledger, b: Ledger) -> tuple[TensorPair, ...]:
 
 
 def named(pairs: tuple[TensorPair, ...]) -> set[tuple[str | None, str | None, str | None]]:
-    """The names on both sides, and how they met."""
+    """Return the names on both sides, and how each pair was matched."""
     return {(p.a and p.a.tensor.name, p.b and p.b.tensor.name, p.matched_by) for p in pairs}
 
 
@@ -83,7 +83,7 @@ def test_generated_names_do_not_make_one_tensor_of_two(tmp_path):
 
 
 def with_sources(ledger: Ledger, **sources: tuple[Role, str]) -> Ledger:
-    """The ledger where each of these tensors has that role, and is computed from that one of PyTorch's."""
+    """Return the ledger with this role and PyTorch source for each of these tensors."""
 
     def changed(entry: Entry) -> Entry:
         role, source = sources.get(entry.tensor.name, (entry.role, ""))

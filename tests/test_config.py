@@ -1,4 +1,4 @@
-"""Configs: what is found where, what is said of each mistake, and which groups win."""
+"""Configs: their places, the message for each mistake, and the precedence of groups."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ others = ['^encoder', "pooler"]
 """
 
 
-# where
+# places
 
 
 def test_without_a_file_there_is_nothing() -> None:
@@ -286,7 +286,7 @@ def test_a_sparse_file_of_a_terabyte_is_refused_without_reading_it() -> None:
 
 @pytest.fixture
 def model(here: Path) -> Path:
-    """7 x 3 + 3 x 3 + 3 x 2 = 36 parameters."""
+    """Save a model of 7 x 3 + 3 x 3 + 3 x 2 = 36 parameters."""
     proto = text_model(
         """
         g (int64[1,4] ids) => (float[1,4,2] y) {

@@ -1,4 +1,4 @@
-"""The container's recipe, as far as it can be read without an engine: nothing here builds it."""
+"""The container's recipe, checked without an engine: no test here builds it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Instruction:
 
 
 def instructions() -> list[Instruction]:
-    """Each on one line, without comments."""
+    """Return the instructions, each on one line, without comments."""
     lines = "\n".join(line for line in RECIPE.splitlines() if not line.lstrip().startswith("#"))
     joined = re.sub(r"\\\n\s*", "", lines)
     return [Instruction(*line.split(" ", 1)) for line in joined.splitlines() if line]
 
 
 def stages() -> list[tuple[list[str], list[Instruction]]]:
-    """The words of each FROM, and what follows it."""
+    """Return the words of each FROM, and the instructions after it."""
     found: list[tuple[list[str], list[Instruction]]] = []
     for each in instructions():
         if each.keyword == "FROM":
@@ -51,7 +51,7 @@ def last_stage(keyword: str) -> list[Instruction]:
 
 
 def ignored(name: str) -> bool:
-    """Whether .dockerignore leaves a file of the top folder out; the last pattern that matches decides."""
+    """Whether .dockerignore excludes a file of the top folder; the last pattern that matches decides."""
     out = False
     for pattern in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
         if fnmatch.fnmatch(name, pattern.removeprefix("!").removeprefix("**/")):

@@ -106,7 +106,7 @@ def test_constant_filled_compares_bytes(array, filled):
 
 
 def test_elements_that_are_repeated_are_compared_once():
-    """As `expand` makes them: four bytes that claim to be a tebibyte."""
+    """Arrays as `expand` makes them: four bytes that claim to be a tebibyte."""
     repeated = np.broadcast_to(np.float32(1), (1 << 19, 1 << 19))
     rows = np.broadcast_to(ramp(3, 1), (3, 1 << 38))
 

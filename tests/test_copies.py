@@ -1,4 +1,4 @@
-"""Tensors stored again: found by their content, never by their name."""
+"""Tensors stored again are found by content, never by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.account.ledger import Ledger
 
 
 def matmuls(weights: dict[str, np.ndarray], ops: tuple[str, ...] = ()):
-    """A chain of nodes that each read one of the weights."""
+    """Return a chain of nodes that each read one weight."""
     names = list(weights)
     nodes = [
         helper.make_node(op, [f"h{i}", name], [f"h{i + 1}"], name=f"n{i}")
@@ -27,7 +27,7 @@ def matmuls(weights: dict[str, np.ndarray], ops: tuple[str, ...] = ()):
 
 
 def copied(ledger: Ledger) -> dict[str, tuple[str, str]]:
-    """(original, rule) of every copy, by name."""
+    """Return (original, rule) of every copy, by name."""
     return {e.tensor.name: (e.copy_of[1], e.decided_by) for e in ledger.entries if e.copy_of is not None}
 
 
@@ -172,7 +172,7 @@ def test_progress_ends_at_its_total(tmp_path):
     )
 
     assert told[:2] == [(1, 2), (2, 2)]
-    assert told[-1] == (2, 2)  # of the stage after it
+    assert told[-1] == (2, 2)  # from the next stage
     assert all(done <= total for done, total in told)
 
 

@@ -1,4 +1,4 @@
-"""Reports as CSV: columns that are documented, numbers that are the JSON's, text that no program runs."""
+"""Reports as CSV: documented columns, the JSON's numbers, and text that no program executes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ everyone = pytest.mark.parametrize("make", [*reports.REPORTS, lambda folder: tes
 
 
 def read(report: Report) -> list[dict[str, str]]:
-    """The rows as any reader of CSV finds them."""
+    """Return the rows as any CSV reader parses them."""
     return list(csv.DictReader(io.StringIO(render_csv(report), newline=""), strict=True))
 
 
@@ -41,7 +41,7 @@ def total(rows: list[dict[str, str]], column: str) -> int:
     return sum(int(row[column] or 0) for row in rows)
 
 
-# the form
+# format
 
 
 @everyone
@@ -99,7 +99,7 @@ def test_the_page_lists_every_column_and_no_other() -> None:
 
 
 def names_of(cell: str) -> list[str]:
-    """The names in code font; `a_*` stands for a pair, its difference and its ratio."""
+    """Return the names in code font; `a_*` stands for a pair, its difference and its ratio."""
     names = re.findall(r"`([^`]+)`", cell)
     sides = ("a", "b", "difference", "ratio")
     return [
@@ -168,7 +168,7 @@ def test_a_name_that_is_no_utf8_can_be_written(tmp_path: Path) -> None:
     assert "a\\xff.onnx" in render_csv(report).encode().decode()
 
 
-# what it says
+# contents
 
 
 @pytest.mark.parametrize(

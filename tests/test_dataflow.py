@@ -1,4 +1,4 @@
-"""What flows between nodes, and which of them only prepare stored tensors."""
+"""Dataflow between nodes, and nodes that only prepare stored tensors."""
 
 from __future__ import annotations
 

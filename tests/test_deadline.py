@@ -1,4 +1,4 @@
-"""Work that takes too long is stopped, and nothing stays behind."""
+"""Work that takes too long is stopped, and no timer remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of decisions: each is dated, and they stand in order."""
+"""The page of decisions: each has a date, and they are in order."""
 
 from __future__ import annotations
 

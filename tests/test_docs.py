@@ -1,4 +1,4 @@
-"""The documents are tests: what README and docs print is what the program prints."""
+"""The documents are tests: README and docs show the program's actual output."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def test_the_picture_of_the_house_is_that_of_the_import_contracts() -> None:
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """Return a page without its code blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors that GitHub gives the headings of a page."""
+    """Return the anchors that GitHub gives the headings of a page."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
 

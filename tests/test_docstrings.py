@@ -1,4 +1,4 @@
-"""What docstrings of public names tell: the errors that a function raises, the units of what a record counts."""
+"""Docstrings of public names state the errors that a function raises, and the units that a record counts."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ everyone = pytest.mark.parametrize(
 )
 
 
-# what is raised
+# errors
 
 NEVER = {
     "analyzer": {
-        "list_contributors",  # takes a key of groups that there is
-        "check_formula",  # asks `reconcile_ledger` for names alone, and there are always some
-        "list_groups",  # takes the key of a grouping
+        "list_contributors",  # passes a valid key of groups
+        "check_formula",  # asks `reconcile_ledger` for names only, and passes some
+        "list_groups",  # passes the key of a grouping
     },
     "exporter": {
-        "read_source_config",  # gives a factory no options that could contradict each other
+        "read_source_config",  # passes a factory no options that could contradict each other
     },
 }
-"""Functions that call what says `UsageError`, and cannot cause one."""
+"""Functions that call one that raises `UsageError`, but cannot cause the error."""
 
 
 @pytest.mark.parametrize("package", [analyzer, pytest.param(exporter, marks=pytest.mark.export)], ids=name_of)
@@ -82,7 +82,7 @@ def test_what_a_docstring_says_of_arguments_is_in_their_order(package: ModuleTyp
 
 
 def offered(package: ModuleType) -> Iterator[Function]:
-    """The functions of each module whose names do not begin with an underscore."""
+    """Yield the functions of each module whose names do not begin with an underscore."""
     for module in modules(package):
         for name, found in list(vars(module).items()):
             if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_"):
@@ -90,7 +90,7 @@ def offered(package: ModuleType) -> Iterator[Function]:
 
 
 def modules(package: ModuleType) -> list[ModuleType]:
-    """Every module of a package that is not a program; but for commands, which leave errors to `analyzer.cli`."""
+    """Import every module of a package except programs and commands, which leave errors to `analyzer.cli`."""
     names = [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     return [
         importlib.import_module(name)
@@ -100,14 +100,14 @@ def modules(package: ModuleType) -> list[ModuleType]:
 
 
 def section(function: Function, title: str) -> list[str]:
-    """What stands before the colons in a section of a docstring, each name by itself."""
+    """Return the names before the colons in a section of a docstring."""
     _, _, text = (inspect.getdoc(function) or "").partition(f"\n{title}:\n")
     found = re.findall(r"^    (\w[\w, ]*): ", text.partition("\n\n")[0], re.MULTILINE)
     return [name for names in found for name in names.split(", ")]
 
 
 def told(function: Function) -> Iterator[type[BaseException]]:
-    """The errors of ours that a docstring names."""
+    """Yield onnxledger's errors that a docstring names."""
     for name in section(function, "Raises"):
         found = getattr(errors, name, None) or vars(sys.modules[function.__module__]).get(name)
         if isinstance(found, type) and issubclass(found, OnnxLedgerError):
@@ -115,10 +115,10 @@ def told(function: Function) -> Iterator[type[BaseException]]:
 
 
 def raised(function: Function, seen: set[Function]) -> Iterator[type[BaseException]]:
-    """The errors of ours that a function raises, and those that the functions it calls say they raise.
+    """Yield onnxledger's errors that a function raises, and those that the functions it calls declare.
 
-    Private functions, which need not say it, are read in turn; methods are not looked at. A `LedgerError`, which is a
-    defect, is to be said by what raises it.
+    Private functions need not declare errors, so they are read in turn; methods are not examined. A function must
+    declare a `LedgerError`, which is a defect, only if it raises the error itself.
     """
     if function not in seen:
         seen.add(function)
@@ -128,7 +128,7 @@ def raised(function: Function, seen: set[Function]) -> Iterator[type[BaseExcepti
 
 
 def imported(tree: ast.AST) -> dict[str, Any]:
-    """What a function imports of ours inside itself."""
+    """Return the onnxledger names that a function imports inside itself."""
     return {
         alias.asname or alias.name: getattr(importlib.import_module(node.module or ""), alias.name)
         for node in ast.walk(tree)
@@ -167,7 +167,7 @@ def caught_by(handler: ast.ExceptHandler, scope: Scope) -> Iterator[type[BaseExc
             yield found
 
 
-# what is counted
+# units
 
 UNITS = {
     r"nbytes": "bytes",
@@ -175,7 +175,7 @@ UNITS = {
     r"seconds": "seconds",
     r"elements|numel|parameters|^(trainable|frozen)$": "elements",
 }
-"""What a number of such a name counts, in the words of its docstring or of its class's."""
+"""Unit of numbers by a pattern of their names, as their docstring or their class's states it."""
 
 NUMBER = re.compile(r"(int|float|Pair\[(int|float)\]|_N)( \| None)?")
 
@@ -203,7 +203,7 @@ def test_every_number_of_a_record_says_what_it_counts() -> None:
 
 
 def reached(offered: Iterable[object]) -> list[type]:
-    """The records of ours among these, and those that their fields name."""
+    """Return onnxledger's records among these, and those that their fields name."""
     every = {name: found for module in modules(analyzer) for name, found in vars(module).items()}
     records: list[type] = []
     left = list(offered)
@@ -217,7 +217,7 @@ def reached(offered: Iterable[object]) -> list[type]:
 
 
 def numbers(record: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """The fields and properties of a record that are numbers, with what is said of each."""
+    """Yield the numeric fields and properties of a record, each with its docstring."""
     for node, after in itertools.zip_longest(record.body, record.body[1:]):
         if isinstance(node, ast.AnnAssign) and NUMBER.fullmatch(ast.unparse(node.annotation)):
             is_told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)

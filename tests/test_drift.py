@@ -1,4 +1,4 @@
-"""What a page says, every format says: no fact stands in one of text, Markdown and HTML alone."""
+"""All formats contain every fact of a page: none is in only one of text, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from analyzer.reports import Report
 
 
 def lake(folder: Path) -> Head:
-    """What a survey has done."""
+    """Return the document of a survey."""
     tables = [LakeTable(table="models", rows=3), LakeTable(table="tensors", rows=2_000)]
     counts = {"models": 3, "unreadable": 1, "read": 2, "kept": 1, "shards": 2, "written": 1, "bytes": 4096}
     return LakeDocument(tool=Tool(version="1"), lake="a/lake", tables=tables, **counts)
 
 
 def read(make: Callable[[Path], Report]) -> Callable[[Path], Head]:
-    """Makes the document of a report."""
+    """Return a function that makes the document of a report."""
     return lambda folder: to_record(make(folder))
 
 
 def as_text(page: Page) -> str:
-    """Without spaces: where there is no room, lines are broken anywhere."""
+    """Return the text without spaces, since lines break anywhere in narrow columns."""
     return squeeze(write_text(page, rows=0, width=250, verbose=True))
 
 
@@ -64,7 +64,7 @@ def as_markdown(page: Page) -> str:
 
 
 def as_html(page: Page) -> str:
-    """The words of the page, and of its data the texts and numbers."""
+    """Return the words of the page, and the texts and numbers of its data."""
     made = make_page("t", [make_section(page, Keys(), {})]).partition("<main")[2]
     islands = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', made, re.DOTALL)
     data = " ".join(str(value) for island in islands for value in leaves(json.loads(island)))
@@ -77,13 +77,13 @@ MAKERS: dict[str, Callable[[Path], Head]] = {
     "explain": lambda folder: document_explanations(load_explanations()),
     "explain_one": lambda folder: document_explanations([explain("duplicate-content")]),
 }
-"""Whatever report has a page is here by itself; below stand documents of no report."""
+"""Makers of documents: one for each report with a page, then documents without a report."""
 
 FORMATS = {"text": as_text, "markdown": as_markdown, "html": as_html}
 
 
 def leaves(data: object) -> Iterator[object]:
-    """All that stands anywhere in JSON; numbers as people read them."""
+    """Yield all values in JSON data, with numbers formatted as on the page."""
     if isinstance(data, dict):
         data = list(data.values())
     if isinstance(data, list):
@@ -100,7 +100,7 @@ def squeeze(text: str) -> str:
 
 
 def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What has to be there, in words: where it stands on the page, and the ways in which it may be written."""
+    """Yield the required facts: the place on the page, and the permitted spellings."""
     yield "answer", (page.answer,)
     yield "subject", (page.subject,)
     yield "about", (page.about,)
@@ -142,7 +142,7 @@ def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def ways(cell: Cell, kind: Kind, level: int = 0) -> tuple[str, ...]:
-    """A number may be exact, and a name below another goes without what that says."""
+    """Return a cell's permitted spellings: numbers may be exact, and nested names may omit their parent."""
     text, number = say(cell, kind), number_of(cell)
     exact = [f"{round(number):,}"] if number is not None else []
     below = [re.split(r"[. /]", text)[-1]] if level else []
@@ -150,7 +150,7 @@ def ways(cell: Cell, kind: Kind, level: int = 0) -> tuple[str, ...]:
 
 
 def hold(page: Page) -> None:
-    """Every fact is there in every format."""
+    """Assert that every format has every fact."""
     for name, write in FORMATS.items():
         written = write(page)
         lost = [

@@ -1,7 +1,7 @@
-"""How much each command computes for one small model: no command may take a fifth more than what is written down.
+"""Effort of each command for one small model: no command may exceed the recorded effort by more than a fifth.
 
-Time differs by machine and by what else it does; the calls that Python makes, and the most bytes that it holds at once,
-hardly do. `make golden` writes them down anew; read the difference.
+Time differs by machine and load; the number of calls that Python makes, and the peak of allocated bytes, hardly
+differ. `make golden` records them anew; read the difference.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from analyzer import audit_model, save_manifest
 EFFORT = Path(__file__).parent / "golden" / "effort.json"
 LAYERS, WIDTH, WORDS = 12, 16, 3_000
 ALLOWED = 1.2
-"""What may be taken of what is written down."""
+"""Largest permitted ratio to the recorded effort."""
 
 COMMANDS = {
     "inspect": "inspect model.onnx",
@@ -44,7 +44,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of many layers, one that differs in a value, and what PyTorch has of it."""
+    """Make a folder with a model of many layers, a model that differs in a value, and PyTorch's manifest."""
     folder = tmp_path_factory.mktemp("effort")
     weights: Values = {"embeddings.word_embeddings.weight": noise(WORDS, WIDTH, seed=0)}
     lines, last = ['x0 = Gather("embeddings.word_embeddings.weight", input_ids)'], "x0"
@@ -72,7 +72,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def counted(request: pytest.FixtureRequest) -> Callable[[str, dict[str, int]], None]:
-    """`counted(name, found)` holds counts to those in tests/golden/effort.json, which `make golden` rewrites."""
+    """`counted(name, found)` compares counts with tests/golden/effort.json, which `make golden` rewrites."""
 
     def hold(name: str, found: dict[str, int]) -> None:
         known = json.loads(EFFORT.read_text(encoding="utf-8")) if EFFORT.is_file() else {}
@@ -95,7 +95,7 @@ def test_no_command_takes_a_fifth_more_than_is_written_down(
     name: str, place: Path, counted: Callable[[str, dict[str, int]], None]
 ) -> None:
     arguments = COMMANDS[name].split()
-    done = run_here(*arguments, cwd=place)  # modules are loaded, expressions compiled, templates read
+    done = run_here(*arguments, cwd=place)  # load modules, compile expressions, read templates
     assert done.returncode in (0, 1), done.stderr
 
     with cProfile.Profile() as profile:
@@ -115,7 +115,7 @@ FANS = {
     "calls of a function": ("Concat", "f.F(c, w{i})"),
     "sums of all": ("Sum", "MatMul(x, c)"),
 }
-"""How thousands of tensors get to one value, and how as many nodes read it."""
+"""Ways in which thousands of tensors reach one value, and in which as many nodes read it."""
 
 OPSETS = '<ir_version: 10, opset_import: ["": 17, "f": 1]>'
 FUNCTION = '<domain: "f", opset_import: ["": 17]> F (a, b) => (z) { t = MatMul(a, b) z = Add(t, b) }'
@@ -141,14 +141,14 @@ def test_what_thousands_share_is_looked_at_once(tmp_path: Path, fan: str) -> Non
             audit_model(path)
         return int(pstats.Stats(profile).total_calls)
 
-    calls(10)  # modules are loaded, expressions compiled
+    calls(10)  # load modules, compile expressions
     few, many = calls(100), calls(400)
 
     assert many < 5 * few
 
 
 def calls_of_reconcile(folder: Path, proto: ModelProto, weights: Values, content: str = "full") -> int:
-    """The calls that it takes to hold a file against these weights, with which it balances."""
+    """Count the calls that reconcile a file with these weights; it must balance."""
     save(folder, proto)
     manifest = manifest_of(*(parameter(name, array) for name, array in weights.items()))
     save_manifest(manifest, folder / "manifest.json")
@@ -194,7 +194,7 @@ def test_the_tensors_that_nodes_join_are_followed_together(tmp_path: Path, moved
 
 
 def crowd(folder: Path, count: int) -> Path:
-    """A chain of products, each with a weight of a module of its own: as many groups, rows and blocks."""
+    """Save a chain of products, each with a weight of its own module: as many groups, rows and blocks."""
     weights = {f"layer.{i}.weight": noise(4, 4, seed=i) for i in range(count)}
     lines = [f'x{i + 1} = MatMul(x{i}, "layer.{i}.weight")' for i in range(count)]
     graph = f"g (float[4,4] x0) => (float[4,4] x{count}) {{ {' '.join(lines)} }}"
@@ -223,7 +223,7 @@ def test_a_tensor_of_many_takes_a_few_hundred_calls(tmp_path: Path, style: str, 
 def test_a_small_tensor_that_nothing_explains_takes_a_few_hundred_calls(
     tmp_path: Path, into: str, most: int, shape: tuple[int, int]
 ) -> None:
-    """Three rows say little of waves, and one Add after another may be how a shape is computed: both are soon told."""
+    """Three rows cannot prove waves, and chained Adds may compute a shape: both checks must end soon."""
 
     def calls(count: int) -> int:
         weights = {f"w{i}": noise(*shape, seed=i) for i in range(count)}

@@ -1,4 +1,4 @@
-"""What codes stand for: as onnxruntime, or ONNX's own reference, computes with them."""
+"""Decoded values equal those of onnxruntime or of ONNX's reference evaluator."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)
 
 
-# models and what runs them
+# models and their runners
 
 
 def node(op: str, inputs: list[str], **attributes: Any) -> onnx.NodeProto:
-    """A node with the output `y`, of onnxruntime's domain where ONNX has no such operator."""
+    """Make a node with the output `y`, in onnxruntime's domain if ONNX has no such operator."""
     domain = "" if onnx.defs.has(op) else "com.microsoft"
     return helper.make_node(op, inputs, ["y"], domain=domain, **attributes)
 
@@ -69,7 +69,7 @@ def find(folder: Path, proto: onnx.ModelProto, name: str = "w") -> Encoded | Non
 
 
 def decode(folder: Path, proto: onnx.ModelProto, name: str = "w") -> Array:
-    """All numbers of a tensor, which are the same however they are asked for."""
+    """Decode all values of a tensor, and check that each access path gives the same ones."""
     encoded = find(folder, proto, name)
     assert encoded is not None
     whole = encoded.array()
@@ -84,7 +84,7 @@ def decode(folder: Path, proto: onnx.ModelProto, name: str = "w") -> Array:
 
 
 def run(proto: onnx.ModelProto, inputs: dict[str, Array] | None = None) -> Array:
-    """`y` as onnxruntime computes it."""
+    """Return `y` as onnxruntime computes it."""
     onnxruntime = pytest.importorskip("onnxruntime")
     for opset in proto.opset_import:
         opset.version = min(opset.version, 21)
@@ -99,14 +99,14 @@ def run(proto: onnx.ModelProto, inputs: dict[str, Array] | None = None) -> Array
 
 
 def skip_old_onnxruntime() -> None:
-    """1.25 has no groups of 2 bits, and takes zero points in bytes for unpacked ones where it gathers."""
+    """Skip old versions: 1.25 has no groups of 2 bits, and its gather reads packed zero points as unpacked."""
     onnxruntime = pytest.importorskip("onnxruntime")
     if Version(onnxruntime.__version__) < Version("1.27"):
         pytest.skip("onnxruntime before 1.27 does not compute this")
 
 
 def output_type(proto: onnx.ModelProto) -> int:
-    """QLinear operators write codes of their output's zero point's type; all others floats."""
+    """Return the output type: QLinear operators write codes of their zero point's type; all others write floats."""
     last = proto.graph.node[-1]
     slots = {"QLinearConcat": 1, "QLinearWhere": 8}
     zero = last.input[slots.get(last.op_type, 7)] if last.op_type.startswith("QLinear") else None
@@ -118,7 +118,7 @@ def integers(low: int, high: int, *shape: int, dtype: str = "i8") -> Array:
 
 
 def positive(*shape: int) -> Array:
-    """Scales that all differ."""
+    """Return scales that all differ."""
     return (RNG.permutation(int(np.prod(shape))).reshape(shape) * 0.03125 + 0.25).astype("f4")
 
 
@@ -183,10 +183,10 @@ def test_dequantized_codes_are_what_the_operator_makes_of_them(tmp_path, grid, d
 
 
 def reference(proto: onnx.ModelProto) -> Array:
-    """(code - zero point) x scale, as ONNX's reference implementation computes it."""
+    """Return (code - zero point) x scale, as ONNX's reference implementation computes it."""
     for tensor in proto.graph.initializer:
         if tensor.name == "z" and not tensor.dims:
-            tensor.dims.append(1)  # as a list, for onnx 1.21 cannot read a scalar of 2 bits
+            tensor.dims.append(1)  # as a list, because onnx 1.21 cannot read a scalar of 2 bits
     (found,) = onnx.reference.ReferenceEvaluator(proto).run(None, {})
     return found
 
@@ -219,7 +219,7 @@ def test_scales_run_along_any_axis(tmp_path, axis, block):
 
     found = decode(tmp_path, proto)
 
-    if expected is None:  # the reference repeats whole blocks only
+    if expected is None:  # the reference repeats only whole blocks
         grids = [np.repeat(array, 2, axis).take(range(shape[axis]), axis) for array in map(of(proto), "sz")]
         expected = (of(proto)("w").astype("f4") - grids[1]) * grids[0]
     np.testing.assert_array_equal(found, expected)
@@ -252,9 +252,7 @@ def test_step_is_the_scale_of_each_element(tmp_path):
 
 
 def test_step_of_float_codes_is_the_distance_to_their_neighbours(tmp_path):
-    every = np.arange(0x7E, dtype=np.uint8).view(
-        ml_dtypes.float8_e4m3fn
-    )  # all that are finite and not negative
+    every = np.arange(0x7E, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)  # all finite non-negative values
     proto = model([node("DequantizeLinear", ["w", "s"])], {"w": every, "s": np.float32(2)})
 
     values, steps = find(tmp_path, proto).at(np.arange(every.size))
@@ -291,7 +289,7 @@ def test_codes_with_one_scale_are_followed_past_what_moves_them(tmp_path, moves)
 
 
 def through_identities(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
-    """The same model: so many nodes that do nothing before each input of each node."""
+    """Put `count` Identity nodes before each input of each node."""
     nodes = []
     for number, each in enumerate(proto.graph.node):
         for slot, name in enumerate(each.input):
@@ -341,7 +339,7 @@ def test_codes_with_a_scale_for_each_channel_are_not_followed(tmp_path):
 
 
 def pack(values: Array, bits: int) -> Array:
-    """Codes of a few bits, the first in the lowest bits; each row begins with a byte of its own."""
+    """Pack codes of a few bits, the first in the lowest bits; each row begins at a new byte."""
     per_byte = 8 // bits
     padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % per_byte)])
     parts = padded.reshape(*padded.shape[:-1], -1, per_byte).astype("u1")
@@ -365,7 +363,7 @@ def nbits(bits: int, zero: str = "none", K: int = 40, N: int = 3, block: int = 1
 
 @pytest.mark.time
 @pytest.mark.parametrize(
-    ("bits", "zero"),  # onnxruntime has no kernel for floats beside 8 bits
+    ("bits", "zero"),  # onnxruntime has float zero points only for 8 bits
     [
         (2, "none"),
         (2, "packed"),
@@ -412,7 +410,7 @@ def test_matmul_nbits_without_block_padding_decodes_by_hand(tmp_path):
 
     found = find(tmp_path, proto)
 
-    assert found.array().tolist() == [[-14, -12, -10, -8]]  # (1, 2, 3, 4) - 8, twice
+    assert found.array().tolist() == [[-14, -12, -10, -8]]  # (1, 2, 3, 4) - 8, times 2
     assert (found.is_blocked, found.numel, len(found.companions)) == (True, 4, 1)
 
 
@@ -714,7 +712,7 @@ def test_quantized_convolution_and_its_bias(tmp_path, scales):
         "half": np.float32(0.5),
     }
     x = np.zeros((2, 4, 4, 1), "i1")
-    x[0, :, :, 0] = np.eye(4)  # the second of the batch has nothing but the bias
+    x[0, :, :, 0] = np.eye(4)  # the second of the batch has only the bias
     proto = model(
         [node("QLinearConv", ["x", "two", "none", "w", "s", "z", "half", "none", "b"])], tensors, {"x": x}
     )
@@ -830,7 +828,7 @@ def test_dynamically_quantized_lstm_has_the_weights_of_a_float_one(tmp_path, dir
     hidden, width = 4, 3
     count = (directions, 4 * hidden) if is_by_column else (directions,)
     tensors: dict[str, Any] = {
-        # of seven bits: processors without instructions for it cut off a sum of two larger products
+        # in 7 bits: CPUs without VNNI saturate a sum of two larger products
         "w": integers(-63, 63, directions, width, 4 * hidden, dtype="i1"),
         "r": integers(-63, 63, directions, hidden, 4 * hidden, dtype="i1"),
     }
@@ -848,7 +846,7 @@ def test_dynamically_quantized_lstm_has_the_weights_of_a_float_one(tmp_path, dir
     np.testing.assert_allclose(run(proto, x), expected, atol=1e-5)
 
 
-# what is decoded part by part
+# decoding in parts
 
 
 @pytest.mark.parametrize("band", [1, 4, 7, 64])
@@ -874,7 +872,7 @@ def test_tiles_are_parts_of_the_matrix(tmp_path):
         assert steps.shape == values.shape
 
 
-# what cannot be decoded
+# encodings that cannot be decoded
 
 
 def dequantize(*inputs: str, stored: dict[str, Any], **attributes: Any) -> onnx.ModelProto:
@@ -1072,7 +1070,7 @@ def test_sparse_codes_stand_for_themselves(tmp_path):
     assert find(tmp_path, proto) is None
 
 
-# how many elements
+# number of elements
 
 
 @pytest.mark.parametrize(
@@ -1141,7 +1139,7 @@ def test_the_experts_of_qmoe_are_what_onnxruntime_computes_with(tmp_path, bits, 
         gate, linear = (first[token % experts] @ x).reshape(-1, 2).T
         expected.append(second[token % experts] @ (gate / (1 + np.exp(-1.5 * gate)) * (linear + 0.5)))
     error = np.linalg.norm(run(proto, given) - expected) / np.linalg.norm(expected)
-    assert error < (0.02 if (bits, block) == (8, 16) else 1e-5)  # of these alone activations are rounded too
+    assert error < (0.02 if (bits, block) == (8, 16) else 1e-5)  # only these round activations too
 
 
 @pytest.mark.parametrize(

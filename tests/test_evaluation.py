@@ -1,4 +1,4 @@
-"""What stored values lead to, worked out: what onnx's reference gives, or nothing."""
+"""Values computed from stored values equal those of onnx's reference evaluator, or are None."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ GRAPHS = {
 def work_out(
     folder: Path, body: str, name: str = "r", weights: dict[str, Array] | None = None
 ) -> Array | None:
-    """A value of a graph whose output is only its name."""
+    """Evaluate a value of a graph that has an output in name only."""
     ledger = audit(folder, text_model(f"g (float[n] x) => (float[n] y) {{ {body} }}", weights or STORED))
     return Evaluator(ledger.model, ledger.wiring).value((), name)
 

@@ -1,4 +1,4 @@
-"""The examples of docs/reference/rules.md and docs/counting.md are answered as these say; and every rule has one."""
+"""The examples of docs/reference/rules.md and docs/counting.md print their real answers, and every rule has one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TYPES = {"float": np.float32, "float16": np.float16, "int64": np.int64, "int32"
 
 @dataclass(frozen=True)
 class Example:
-    """A block of the page: what goes in, and what the page says comes out."""
+    """A block of the page: its input, and its printed answer."""
 
     text: str
 
@@ -55,7 +55,7 @@ def examples() -> list[Example]:
 
 
 def weights_of(lines: list[str]) -> dict[str, Array]:
-    """What is stored: by default numbers that all differ, or what stands behind the sign of equality."""
+    """Return the stored tensors: by default numbers that all differ, or the value after the equals sign."""
     made: dict[str, Array] = {}
     for number, line in enumerate(lines):
         match = _STORED.fullmatch(line)
@@ -95,14 +95,14 @@ def _values(
 
 
 def quote(line: str, names: Iterable[str]) -> str:
-    """A node with its names in the quotes that the text form of ONNX asks for around dots."""
+    """Quote the names in a node, as ONNX's text format requires for dotted names."""
     for name in sorted(names, key=len, reverse=True):
         line = re.sub(rf'(?<![\w.:/"]){re.escape(name)}(?![\w.:/"])', f'"{name}"', line)
     return line
 
 
 def make(example: Example) -> onnx.ModelProto:
-    """The model of an example."""
+    """Return the model of an example."""
     lines = example.source
     inputs = ", ".join(
         f"{kind} {name}" for name, kind in (line.split()[1:] for line in lines if line.startswith("given "))
@@ -133,7 +133,7 @@ def make(example: Example) -> onnx.ModelProto:
 
 
 def answer(ledger: Ledger) -> str:
-    """A line for each stored tensor: its role and rule, what it counts, and where the model's scopes are known."""
+    """Return a line for each stored tensor: its role, rule, counted elements and, if known, scope."""
     rows = [tuple(cells(entry)) for entry in ledger.entries]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -178,7 +178,7 @@ def test_the_parameters_of_an_example_are_the_sum_of_its_lines(example: Example)
 
 
 def rules_of(*modules: str) -> set[str]:
-    """The texts `evidence:rule` in the sources; of one with a part to fill in, what stands before it."""
+    """Return the texts `evidence:rule` in the sources."""
     kinds = tuple(f"{evidence.value}:" for evidence in Evidence)
     found: set[str] = set()
     for path in (path for module in modules for path in sorted((ROOT / "analyzer" / module).rglob("*.py"))):
@@ -201,7 +201,7 @@ def test_every_rule_that_decides_a_role_a_copy_or_a_scope_has_an_example() -> No
 
 
 ELSEWHERE = {
-    "content:cast-duplicated-file",  # several files: the page says it in words
+    "content:cast-duplicated-file",  # needs several files: the page explains it in words
     "content:duplicated-file",
     "content:quantized-duplicated-file",
     "content:shared-data",

@@ -1,4 +1,4 @@
-"""`onnxledger explain`: what it prints in each format, and what it says to an id that is none."""
+"""`onnxledger explain`: output in each format, and refusal of unknown ids."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_unknown_id_is_refused_with_the_nearest(tmp_path, arguments):
 
     result = run(*(str(path) if argument == "MODEL" else argument for argument in arguments))
 
-    assert isinstance(result.exception, UsageError)  # main() makes exit code 2 of it
+    assert isinstance(result.exception, UsageError)  # main() turns it into exit code 2
     assert "did you mean fp64-weights" in str(result.exception)
     assert result.stdout == ""
 
@@ -119,13 +119,13 @@ def test_library_explains_too():
 
 @pytest.fixture
 def drawn(request: pytest.FixtureRequest) -> None:
-    """The page of findings, which --update-golden rewrites."""
+    """Rewrite the page of findings under --update-golden."""
     if request.config.getoption("--update-golden"):
         PAGE.write_text(draw(), encoding="utf-8")
 
 
 def draw() -> str:
-    """What the command prints, as a page of its own."""
+    """Return the command's output as a page of its own."""
     return run("explain", "--format", "markdown").stdout.replace("### Findings", "# Findings", 1)
 
 

@@ -1,4 +1,4 @@
-"""What an export leaves on disk: a model that computes what PyTorch computes, and its manifest."""
+"""Files that an export writes: a model that computes the same as PyTorch, and its manifest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from exporter.inputs import forward_names  # noqa: E402
 pytestmark = pytest.mark.export
 
 GENERATED = sampled(["gpt2", "llama", "t5", "whisper"], ["t5"])
-"""An encoder and a decoder; the decoder alone is the one that is fused."""
+"""Presets for tests of generation; the sample has an encoder and a decoder, and only its decoder is fused."""
 
 # Largest difference allowed, as a share of the output's largest magnitude. fp16 has 11 bits (5e-4 a rounding), and
 # the two runtimes round after different operations.
@@ -45,7 +45,7 @@ def inputs_of(resolved: ResolvedModel) -> dict[str, Any]:
 
 
 def worst_difference(exported: Exported, inputs: dict[str, Any]) -> float:
-    """Between onnxruntime and PyTorch, relative to the output's scale, over all outputs of the file."""
+    """Return the difference between onnxruntime and PyTorch, relative to the output's scale, over all outputs."""
     session = onnxruntime.InferenceSession(str(exported.files.model))
     feed = {i.name: inputs[i.name].numpy() for i in session.get_inputs()}
     found = session.run(None, feed)
@@ -443,7 +443,7 @@ def test_weights_scattered_over_files_become_one_file(tmp_path):
 
 
 def provenance_of(files: Any) -> dict[str, str]:
-    """What the manifest says of the making of a file that its exporter would not have done by itself."""
+    """Return the manifest's notes on options that the file's exporter does not use by default."""
     return {k: v for k, v in files.manifest.source.items() if k in ("optimized", "fused", "generation")}
 
 
@@ -548,7 +548,7 @@ def test_model_that_does_not_generate_is_refused(tmp_path):
 
 
 class Loop:
-    """The generation loop of a server: onnxruntime sessions, and what each hands on to the next."""
+    """Generation loop of a server: onnxruntime sessions, and the state that each passes on."""
 
     def __init__(self, files: Any) -> None:
         self.sessions = {path.stem: onnxruntime.InferenceSession(str(path)) for path in files.models}

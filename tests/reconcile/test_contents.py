@@ -269,7 +269,7 @@ def test_reshape_puts_no_dims_in_another_order(compare, shape):
 
 
 def clamped(array: Array) -> Array:
-    """What onnxruntime's `convert_float_to_float16` makes (onnxruntime/python/tools/transformers/float16.py)."""
+    """Return what onnxruntime's `convert_float_to_float16` makes (onnxruntime/python/tools/transformers/float16.py)."""
     least, most = 5.96e-08, 65504.0
     array = np.where((array > 0) & (array < least), least, array)
     array = np.where((array < 0) & (array > -least), -least, array)

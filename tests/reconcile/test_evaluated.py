@@ -1,4 +1,4 @@
-"""What PyTorch's own program computes of no input: taken where it is read so, and never in place of a parameter."""
+"""Values that PyTorch's program computes from no input, matched only where it reads them and never as parameters."""
 
 from __future__ import annotations
 

@@ -892,7 +892,7 @@ def test_modules_of_a_traced_export_are_told_as_well(tmp_path: Path) -> None:
 def stages(
     depths: tuple[int, ...], swapped: tuple[str, str] | None = None
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """Layers in stages, the last of each ends otherwise; with `swapped`, two are read in each other's place."""
+    """Return layers in stages whose last layers differ; with `swapped`, two weights are read in each other's place."""
     known: dict[str, Array] = {}
     nodes: list[str] = []
     before = "x"

@@ -220,7 +220,7 @@ def test_note_of_the_exporter_makes_no_factor_its_own(tmp_path, at_hand):
     assert lines_of(result) == {"fc.weight": "differing"}
 
 
-# comparison of contents
+# conditions of a match
 
 
 @both

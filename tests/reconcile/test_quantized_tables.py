@@ -1,4 +1,4 @@
-"""An embedding whose codes an integer product reads, as onnxruntime's `quantize_dynamic` writes it of real exports."""
+"""Embeddings whose codes an integer product also reads, as `quantize_dynamic` of onnxruntime writes real exports."""
 
 from __future__ import annotations
 

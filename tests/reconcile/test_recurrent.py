@@ -147,7 +147,7 @@ def test_every_tensor_is_found_in_its_place(tmp_path, op, directions, content, e
 
 
 def codes_of(arrays: dict[str, Array]) -> dict[str, Array]:
-    """W, R and B as onnxruntime's dynamic quantization writes them: codes of turned weights, and float biases."""
+    """Return W, R and B as onnxruntime's dynamic quantization does: codes of transposed weights, and float biases."""
     found = stored("LSTM", arrays)
     tensors: dict[str, Array] = {"B": found["B"]}
     for name in "WR":

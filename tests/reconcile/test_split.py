@@ -83,7 +83,7 @@ PLACES = noise(1, 14, 16, seed=4)
 
 
 def resized(*, element: float = 0.0, codes: bool = False) -> onnx.ModelProto:
-    """A table of positions: a token's, those of 3 x 4 patches as a picture that is resized, and another token's."""
+    """Return a model with a table of positions: one token, 3 x 4 patches as an image to resize, another token."""
     first, patches, last = np.split(PLACES, [1, 13], axis=1)
     picture = np.ascontiguousarray(patches.transpose(0, 2, 1).reshape(1, 16, 3, 4))
     picture[0, 3, 1, 2] += np.float32(element)

@@ -187,7 +187,7 @@ def test_packed_weights_need_the_widest_type_among_them(tmp_path):
     assert mixed is None
 
 
-# modules without code
+# PyTorch code that is not available
 
 
 COMPUTED = """g (float[1,3] x) => (float[1,2] y) {
