@@ -567,7 +567,7 @@ class Loop:
 
 
 def worst_step(made: Exported, prompt: dict[str, Any], steps: int) -> float:
-    """Between the loop's logits and those of PyTorch, which reads the whole sequence anew for each token."""
+    """Return the difference of the loop's logits from PyTorch's, which rereads the whole sequence for each token."""
     model, loop = made.resolved.model, Loop(made.files)
     ids = "decoder_input_ids" if "encoder" in loop.sessions else "input_ids"
     if "encoder" in loop.sessions:

@@ -1,4 +1,4 @@
-"""What the user of a readable file is told: each finding with its severity, its figure and its subjects."""
+"""Findings in a readable file, each with its severity, figure and subjects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_label_names_the_graph_of_what_is_not_in_the_main_one():
 
 
 def test_every_id_of_the_findings_has_a_test_here():
-    """Ids are literals in the rules, and each is asked for by name in this file."""
+    """Ids are literals in the rules, and this file names each."""
     rules = Path(analyzer.account.findings.__file__).parent
     sources = [
         path.read_text(encoding="utf-8")
@@ -690,7 +690,7 @@ def test_tensors_with_nan_or_infinity_are_told(tmp_path):
     )
 
 
-# what is made at run time
+# values made at run time
 
 
 def filled(
@@ -797,7 +797,7 @@ def test_tensor_with_a_shape_and_no_data_is_weightless_and_counted_by_its_shape(
 # packed weights
 
 CODES = np.arange(64, dtype="u1").reshape(4, 1, 16)
-"""4 x 32 elements of 4 bits, in one block a row."""
+"""Codes of 4 x 32 elements of 4 bits, in one block a row."""
 
 PACKED = """
     <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "f" : 1]>
@@ -809,7 +809,7 @@ PACKED = """
 def unpacked(
     weights: dict[str, np.ndarray], before: str = "", op: str | None = None, functions: str = "", k: int = 32
 ) -> onnx.ModelProto:
-    """A MatMulNBits of (k, 4) that reads `c`."""
+    """Return a model with a MatMulNBits of (k, 4) that reads `c`."""
     op = op or f"com.microsoft.MatMulNBits<K = {k}, N = 4, bits = 4, block_size = 32>(x, c, s)"
     proto = onnx.parser.parse_model(PACKED.format(k=k, before=before, op=op, functions=functions))
     for name, array in {**weights, "s": np.arange(1, 5, dtype="f4")}.items():

@@ -1,4 +1,4 @@
-"""What a model computes with its weights, as a digest: what it is blind to, and what it sees."""
+"""Digest of a model's computation with its weights: changes that it ignores, and changes that it detects."""
 
 from __future__ import annotations
 

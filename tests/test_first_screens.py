@@ -1,4 +1,4 @@
-"""What a person sees first: short screens, the answer in their headline, a line for each finding."""
+"""First screens: short, with the answer in the headline and a line for each finding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def network(folder: Path) -> Ledger:
 
 
 def deep(folder: Path) -> Ledger:
-    """Forty layers with names, a pooler, and a matrix that nobody reads."""
+    """Audit forty named layers, a pooler, and an unread matrix."""
     names = [f"encoder.layer.{i}.{part}.weight" for i in range(40) for part in ("query", "output")]
     nodes = " ".join(f'h{i + 1} = MatMul(h{i}, "{name}")' for i, name in enumerate(names))
     body = f'{nodes} y = MatMul(h{len(names)}, "pooler.weight")'
@@ -38,7 +38,7 @@ def deep(folder: Path) -> Ledger:
 
 
 def scattered(folder: Path) -> Ledger:
-    """Twelve matrices, each in a file of its own that is not there."""
+    """Audit twelve matrices, each in its own missing file."""
     nodes = " ".join(f"h{i + 1} = MatMul(h{i}, w{i})" for i in range(12))
     proto = text_model(f"g (float[1,3] h0) => (float[1,3] h12) {{ {nodes} }}")
     for i in range(12):
@@ -91,7 +91,7 @@ def test_layers_are_one_row_in_the_order_of_the_computation(tmp_path):
 
 
 def branched(folder: Path) -> Ledger:
-    """A table, an encoder of six layers and a matrix of its own, and a head."""
+    """Audit a table, an encoder of six layers and one matrix outside them, and a head."""
     names = ["table", *(f"encoder.layer.{i}.query" for i in range(6)), "encoder.last", "head"]
     nodes = " ".join(f'h{i + 1} = MatMul(h{i}, "{name}.weight")' for i, name in enumerate(names))
     weights = {f"{name}.weight": ramp(6, 6, start=40 * i) for i, name in enumerate(names)}

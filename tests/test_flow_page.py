@@ -1,4 +1,4 @@
-"""The ways through the code in docs/extending.md: the steps named there are the calls made, in that order."""
+"""Paths through the code in docs/extending.md: the named steps are the actual calls, in that order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding=
 
 
 def steps(number: int) -> list[str]:
-    """The functions that a section of the page names, in its order."""
+    """Return the functions that a section of the page names, in its order."""
     return re.findall(
         r"^\| `([\w.]+)` \|", PAGE.split("\n### One ")[number].partition("\n## ")[0], re.MULTILINE
     )
@@ -32,7 +32,7 @@ def code_of(step: str) -> CodeType:
 
 
 def follow(wanted: list[str], run: Callable[[], object]) -> list[str]:
-    """Those of the functions that are called, in the order of their first calls."""
+    """Return the functions that are called, in the order of their first calls."""
     known = {code_of(step): step for step in wanted}
     called: dict[str, None] = {}
 

@@ -1,4 +1,4 @@
-"""Learned tensors of one file followed into another by content, however they are called and stored."""
+"""Learned tensors of one file are found in another by content, under any name and encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several formats from one run: each as it is alone, and nothing half-written where one cannot be."""
+"""Several formats from one run: each equals its own run, and no file is half-written if one fails."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_what_is_read_is_never_written_over(model: Path, tmp_path: Path) -> None
 
 
 def made(*arguments: object, code: int = 0) -> None:
-    """The command prints each form that is text."""
+    """Check that the command prints each text format."""
     for style in TEXTS:
         result = run_here(*arguments, "--format", style)
         assert result.returncode == code, result.stderr
@@ -179,7 +179,7 @@ OF_THEIR_OWN: dict[str, Special] = {"check": "BudgetReport", "formula": "Formula
 
 @pytest.mark.parametrize("name", sorted({*command.commands} - {"graph", "explain", "show", "survey"}))
 def test_format_takes_what_the_registry_says_is_printed(name: str) -> None:
-    """Pages, pictures and what other programs read are files: `-o` alone asks for them."""
+    """Pages, pictures and formats for other programs are files, which only `-o` writes."""
     (style,) = (each for each in command.commands[name].params if each.name == "style")
 
     assert isinstance(style.type, click.Choice)

@@ -18,7 +18,7 @@ from exporter import fitting
 pytestmark = pytest.mark.export
 
 FAMILIES = ["bert", "gpt2", "llama", "t5", "whisper", "vit"]
-"""Those that other tests export too."""
+"""Families that other tests export too."""
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from samples import sampled
 from analyzer.formulas.family import family_names, load_family
 
 WRITERS = ("AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModel")
-"""Whose class has most to export, the first that a family has."""
+"""Automatic classes by how much they export, the most first; a family's first one is exported."""
 
 OTHERS = sorted({*family_names()} - {*CONFIGS})
 
 CHANGES: dict[str, dict[str, Any]] = {
-    # Sizes that can be run, too: heads of even width, and rows of whole 16 bytes for a multiplication by experts.
+    # These sizes also run: heads of even width, and rows of multiples of 16 bytes for products by experts.
     "mistral": {"num_key_value_heads": 4, "head_dim": 8},
     "mixtral": {"hidden_size": 48, "intermediate_size": 52, "head_dim": 8},
     "qwen3_moe": {
@@ -30,11 +30,11 @@ CHANGES: dict[str, dict[str, Any]] = {
         "mlp_only_layers": [1],
     },
 }
-"""What has to be other than in the smallest of a family's configs."""
+"""Changes to the smallest config of a family."""
 
 
 def writer_of(key: str) -> str:
-    """The class of a family that is exported."""
+    """Return the class of a family that is exported."""
     classes = load_family(key).classes.values()
     return next(each.name for auto in WRITERS for each in classes if auto in each.auto)
 

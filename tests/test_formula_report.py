@@ -1,4 +1,4 @@
-"""Reports of formulas, in every format: what is printed adds up, fits, and is nothing but what it says."""
+"""Reports of formulas, in every format: the numbers add up, the text fits, and names stay inert."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def document_of(report: FormulaReport) -> dict[str, Any]:
 
 
 def table(text: str, heading: str) -> list[list[str]]:
-    """The rows of one table of the text, each cut at two spaces or more; not where an expression goes on."""
+    """Return the rows of one table, cut at two or more spaces, without the continued lines of expressions."""
     lines = text.splitlines()
     start = next(number for number, line in enumerate(lines) if re.match(rf"{re.escape(heading)}  ", line))
     rows: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""The counts of five published studies, exact, from full-size exports; docs/study.md walks through one of them."""
+"""Exact counts of five published studies, from full-size exports; docs/study.md walks through one of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVERY = {
     "chinese": "bert-base-chinese --random-weights",
     "fresh": "bert-base-uncased --class AutoModel --fresh-init",
 }
-"""What the studies count that no document exports, which only `make whole` does."""
+"""Sources of studies that no document exports; only `make whole` exports them."""
 
 OTHERS = EVERY if WHOLE else {}
 COUNTED = [each for each in COUNTS.items() if each[0] in OTHERS or each[0] not in EVERY]
@@ -46,7 +46,7 @@ COUNTED = [each for each in COUNTS.items() if each[0] in OTHERS or each[0] not i
 
 @pytest.fixture(scope="session")
 def studied(workplace: Path, printed: dict[Path, list[documents.Step]]) -> Path:
-    """The folder where the documents' commands have run, with the other exports and two tampered files."""
+    """Folder where the documents' commands have run, with the other exports and two tampered files."""
     assert printed
     for folder, source in OTHERS.items():
         documents.run(f"onnxledger export {source} -o {folder} --quiet", workplace)
@@ -65,7 +65,7 @@ def studied(workplace: Path, printed: dict[Path, list[documents.Step]]) -> Path:
 
 @pytest.fixture
 def ask(studied: Path):
-    """The JSON answer of a command in the folder of the exports."""
+    """Return a function that runs a command in the folder of the exports, and returns its JSON answer."""
 
     def answer(command: str) -> dict:
         document = json.loads(documents.run(f"onnxledger {command} --format json", studied))
@@ -79,7 +79,7 @@ def ask(studied: Path):
 def test_the_file_alone_says_the_published_count(
     ask, workplace: Path, tmp_path: Path, folder: str, count: int
 ):
-    # Only the model's own files, so that nothing else can have been read.
+    # Only the model's own files are linked, so that no other file can be read.
     for file in (workplace / folder).glob("model.onnx*"):
         (tmp_path / file.name).hardlink_to(file)
 

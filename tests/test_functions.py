@@ -1,4 +1,4 @@
-"""How often each local function is called."""
+"""Number of calls of each local function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def counted(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> tupl
 
 
 def numbers(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> dict[str, tuple[int, int | None]]:
-    """(sites, calls) by name."""
+    """Return (sites, calls) of each function, by name."""
     return {calls.function.name: (calls.sites, calls.calls) for calls in counted(nodes, *functions)}
 
 

@@ -1,4 +1,4 @@
-"""What `make fuzz` and attacks by hand have found: small files that took hours, gigabytes, or the account with them."""
+"""Finds of `make fuzz` and of attacks by hand: small files that took hours or gigabytes, or broke the account."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tools.fuzz.oracle import check_file
 FLOAT = struct.pack("<f", 1.5)
 OPSET = block(8, integer(2, 17))
 _HANG = 60
-"""Seconds after which a test is taken to hang. Not a limit: only so that a hang is a failure."""
+"""Seconds after which a test counts as hanging: no performance limit, only a way to fail."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def tensor(name: str, dims: list[int], raw: bytes, number: int = 5, data_type: i
 
 
 def reported(folder: Path, content: bytes) -> tuple[Ledger, str, str]:
-    """The ledger, and both reports of it."""
+    """Return the ledger, and its reports in JSON and text."""
     ledger = audit_model(save(folder, content))
     report = Inspection(ledger, group_by(ledger))
     return (
@@ -119,7 +119,7 @@ def test_what_a_fuzzer_holds_files_against_takes_a_plain_model_and_one_cut_short
     assert check_file(save(tmp_path, content[:-1]), content[:-1], full=full) == "refused"
 
 
-# names that would be repeated
+# names that could be repeated
 
 
 def test_long_operator_name_is_not_repeated_for_each_tensor_below_it(tmp_path):
@@ -152,7 +152,7 @@ def test_long_function_name_is_not_repeated_for_each_tensor_in_it(tmp_path):
     assert len(document) + len(text) < 700_000
 
 
-# lengths that a file with holes has for nothing
+# lengths that a sparse file has for free
 
 HOLE = 20 << 30
 
@@ -177,7 +177,7 @@ def test_name_of_gigabytes_is_refused_unread(tmp_path, wraps):
 
 
 def head_of(wraps: list[tuple[int, bytes]]) -> bytes:
-    """The keys and lengths of messages in each other, the innermost of them a hole."""
+    """Return the keys and lengths of nested messages, the innermost of which is a hole."""
     content = b""
     for index, (number, before) in enumerate(reversed(wraps)):
         inside = before + content if index else content
@@ -213,7 +213,7 @@ def test_note_of_megabytes_is_not_taken_apart(tmp_path):
     assert not ledger.model.graphs[0].metadata["w"]
 
 
-# fields without an end
+# endless fields
 
 
 @pytest.mark.parametrize(("number", "of"), [(1, "inputs"), (2, "outputs"), (9, "notes")])
@@ -232,7 +232,7 @@ def test_graph_of_many_inputs_counts_as_many_nodes(tmp_path, number):
         audit_model(save(tmp_path, model(values)), max_objects=400)
 
 
-# work that grows with the square
+# quadratic work
 
 
 @pytest.mark.slow
@@ -254,7 +254,7 @@ def test_scope_of_a_hundred_thousand_parts_is_grouped(tmp_path):
     assert json.loads(document)["totals"]["parameters"] == 1
 
 
-# where external data may be
+# permitted places of external data
 
 
 def test_blobs_that_are_a_link_are_no_blobs(tmp_path):

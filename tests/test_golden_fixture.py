@@ -1,4 +1,4 @@
-"""The fixtures of conftest.py, tried on small test suites of their own."""
+"""The fixtures of conftest.py, run in small test suites of their own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SCRUBBED = "model  <tmp>/model.onnx\ntorch  <version>\ntotal  109,482,240\n"
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A suite with this project's conftest.py and one golden test, outside CI."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import all of them anew
+    """Make a suite with this project's conftest.py and one golden test, outside CI."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import all plugins again
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("ONNXLEDGER_CASES", raising=False)
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text(encoding="utf-8"))

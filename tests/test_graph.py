@@ -1,4 +1,4 @@
-"""The model as a graph: who reads what, also across nested graphs."""
+"""The model as a graph: tensors and their readers, also across nested graphs."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_graph_within_a_function_sees_the_function(tmp_path):
     assert read_by(graph, "k", "function:my:f") == [("Add", 1), ("Add", 1)]
 
 
-# what a ledger adds
+# attributes from a ledger
 
 
 SCHEMA = load_schema("graph")  # docs/graph.md explains its keys; test_schemas.py holds the two together

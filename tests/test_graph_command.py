@@ -1,4 +1,4 @@
-"""`onnxledger graph`: what goes where, and what is refused."""
+"""`onnxledger graph`: its outputs, and its refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from analyzer.formats.graph import FORMATS, SUFFIXES
 from analyzer.reports import GraphMetric
 from analyzer.schemas import load_schema
 
-pytestmark = pytest.mark.child  # `dot` places the boxes where it is there
+pytestmark = pytest.mark.child  # `dot` lays out the boxes if installed
 
 TEXT = (
     "g (float[1,2] x) => (float[1,2] y) { [one] h = MatMul(x, w) [act] r = Relu(h) [two] y = MatMul(r, v) }"
@@ -55,7 +55,7 @@ class Result:
 
 
 def run(*arguments: object, folder: Path | None = None) -> Result:
-    """The command in this process, which is spared the imports. A picture is the same with Graphviz and without."""
+    """Run the command in this process, without Graphviz, to save the imports and to get the same picture everywhere."""
     out, err = io.StringIO(), io.StringIO()
     argv = ["onnxledger", "graph", *map(str, arguments)]
     with (
@@ -390,7 +390,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "graph.md").read_text(encoding="utf
 
 @pytest.fixture
 def bert(tmp_path: Path) -> Path:
-    """A file with the names of the smallest BERT there could be."""
+    """Save a file with the names of the smallest possible BERT."""
     layers = (
         "embeddings.word_embeddings",
         *(f"encoder.layer.{i}.output.dense" for i in range(3)),

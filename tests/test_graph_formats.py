@@ -1,4 +1,4 @@
-"""A graph in every format: read back by what reads that format, and whatever the names in the file are."""
+"""A graph in every format: readers of the format read it back, whatever the names in the file are."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def model(folder: Path) -> Ledger:
 
 
 def nasty(folder: Path) -> Ledger:
-    """Every name in the file is one that nobody gives."""
+    """Audit a file in which every name is hostile."""
     nodes, weights, value = [], [], "x"
     for number, name in enumerate(NASTY):
         weights.append(numpy_helper.from_array(noise(2, 2, seed=number), f"{name}.weight"))
@@ -110,7 +110,9 @@ Draw = Callable[[Ledger], GraphReport]
 @pytest.mark.parametrize("make", [model, nasty])
 @pytest.mark.parametrize(
     ("style", "draw"),
-    [(style, draw) for style in TEXTS for draw in DRAWN if (style, draw) != ("svg", whole)],  # groups alone
+    [
+        (style, draw) for style in TEXTS for draw in DRAWN if (style, draw) != ("svg", whole)
+    ],  # SVG draws only groups
 )
 def test_format_is_the_same_on_a_second_run_and_safe_on_a_terminal(style, draw, make, tmp_path):
     first, second = (FORMATS[style](draw(make(tmp_path))) for _ in range(2))
@@ -239,7 +241,7 @@ def test_strict_parser_reads_the_graphml_of_nasty_names(draw, tmp_path):
 # DOT
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|->|[\w.]+|[{}\[\];,=]|\s+')
-"""What Graphviz's grammar takes: strings, arrows, plain words and signs."""
+"""Tokens of Graphviz's grammar: strings, arrows, plain words and signs."""
 
 
 def tokens(text: str) -> list[str]:
@@ -306,9 +308,9 @@ def test_node_data_are_keyed_as_the_viewers_onnx_adapter_names_what_it_shows(tmp
         "[value] w": 4,
         "[value] v": 4,
         "[value] b": 2,
-        "node": 2,  # the first without a name, the If: the initializer of its branch
-        "node_1": 2,  # the second: the Constant
-        "call": 2,  # the caller: the Constant in the function's body
+        "node": 2,  # the If, the first unnamed node: the initializer of its branch
+        "node_1": 2,  # the second unnamed node: the Constant
+        "call": 2,  # the call: the Constant in the function's body
     }
 
 
@@ -463,7 +465,7 @@ def test_a_very_large_graph_is_written(tmp_path):
         assert len(FORMATS[style](report)) > 0
 
 
-# what a picture says, and how it fits
+# texts in a picture, and their fit
 
 
 def test_colours_say_what_weights_do_and_a_legend_says_what_colours_mean(tmp_path):

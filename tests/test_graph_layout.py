@@ -1,4 +1,4 @@
-"""Where boxes and arrows of a picture go: nothing on top of anything, whatever the graph."""
+"""Layout of boxes and arrows in a picture: no overlaps in any graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Drawing = tuple[list[Size], list[Arrow]]
 
 @st.composite
 def drawings(draw: st.DrawFn) -> Drawing:
-    """Any graph without arrows from a box to itself: with circles, several arrows between two boxes, loose boxes."""
+    """Draw a graph without self-loops: with cycles, parallel arrows and isolated boxes."""
     count = draw(st.integers(1, 9))
     sizes = draw(st.lists(st.tuples(st.floats(20, 300), st.floats(20, 90)), min_size=count, max_size=count))
     box = st.integers(0, count - 1)
@@ -30,7 +30,7 @@ def drawings(draw: st.DrawFn) -> Drawing:
 
 
 def curve(route: tuple[Point, ...]) -> Iterator[Point]:
-    """Points along the Bezier curves of an arrow."""
+    """Yield points along the Bezier curves of an arrow."""
     for place in range(0, len(route) - 1, 3):
         a, b, c, d = route[place : place + 4]
         for step in range(9):
@@ -159,7 +159,7 @@ BOXES: list[Size] = [(72, 72), (72, 72)]
 
 @pytest.fixture
 def dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `dot` on the PATH that notes what it is told and answers `PLAIN`."""
+    """Install a `dot` on the PATH that records its input and answers `PLAIN`."""
     program = tmp_path / "dot"
     program.write_text(
         f"#!{sys.executable}\nimport sys\n"

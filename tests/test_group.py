@@ -34,7 +34,7 @@ WEIGHTS = {
     "encoder.layer.1.fc.bias": ramp(3, start=20),
     "pooler.weight": ramp(3, 2),
 }
-"""21 + (9 + 3) + (9 + 3) + 6 = 51 parameters; `shape` is a constant of 2 without a scope."""
+"""Weights of 21 + (9 + 3) + (9 + 3) + 6 = 51 parameters; `shape` is a constant of 2 elements without a scope."""
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_other_keys_group_by_what_they_say(ledger, by, groups):
 
 
 def with_blocks(ledger: Ledger, *, count: int = 2) -> Ledger:
-    """The ledger with what is of the encoder in blocks, as if they had been found."""
+    """Return the ledger with the encoder's entries in blocks, as if blocks had been found."""
 
     def place(entry: Entry) -> Member:
         parts = entry.scope.split(".")
@@ -212,7 +212,7 @@ def test_keys_that_do_not_go_together_are_refused(ledger, by):
         group_by(ledger, by)
 
 
-# the key where nobody names one
+# the default key
 
 
 def without_scopes(ledger: Ledger) -> Ledger:

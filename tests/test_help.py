@@ -1,4 +1,4 @@
-"""`--help` answers what somebody asks: commands by question, examples that parse, names that a shell completes."""
+"""`--help` answers users' questions: commands by question, examples that parse, names that a shell completes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_help_says_where_to_begin_and_what_an_exit_code_means() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_help_text_is_without_a_verb(name: str) -> None:
-    """`Of each measurement.` makes no sense alone."""
+    """A help text such as `Of each measurement.` makes no sense alone."""
     for parameter in command.commands[name].params:
         if isinstance(parameter, click.Option):
             assert parameter.help is not None

@@ -1,4 +1,4 @@
-"""What a file hides of PyTorch's parameters: told as a range, and why, and judged as one."""
+"""PyTorch parameters that a file hides: reported as a range with a reason, and judged as one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD: dict[str, Array] = {"head.weight": noise(4, 4, 1, 1, seed=9), "head.bias":
 
 
 def convolve(folder: Path, weight: str, bias: str | None, *, notes: tuple[str, ...] | None = None) -> Ledger:
-    """A convolution of 108 elements, perhaps with a bias of 4, before one of 20 that has its PyTorch names."""
+    """Audit a convolution of 108 elements, perhaps with a bias of 4, before one of 20 with PyTorch names."""
     names = ", ".join(f'"{name}"' for name in (weight, bias) if name)
     tensors = {weight: noise(4, 3, 3, 3), **HEAD} | ({bias: noise(4, seed=1)} if bias else {})
     proto = text_model(TWO % names, tensors)
@@ -55,7 +55,7 @@ def test_a_folded_norm_hides_once_or_twice_as_many_parameters_as_it_has_channels
 
 
 def test_a_norm_that_left_the_names_is_told_in_codes_too(tmp_path: Path) -> None:
-    """Dynamic int8 adds the bias of a convolution behind it, and hands notes on with the weight."""
+    """Dynamic int8 adds the convolution's bias in a node after it, and passes notes on with the weight."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     proto = text_model(
@@ -70,7 +70,7 @@ def test_a_norm_that_left_the_names_is_told_in_codes_too(tmp_path: Path) -> None
 def test_notes_that_are_gone_tell_of_a_norm_that_left_the_names(tmp_path: Path) -> None:
     folded = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias"))
     kept = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias", "a.weight", "a.bias"))
-    rewritten = convolve(tmp_path, "a.weight", "a.bias")  # all notes are gone, which tells nothing
+    rewritten = convolve(tmp_path, "a.weight", "a.bias")  # without any notes, no conclusion is possible
 
     assert [span(each) for each in (folded, kept, rewritten)] == [(132, 136, 140), (132,) * 3, (132,) * 3]
 
@@ -107,7 +107,7 @@ def test_rows_of_a_table_that_lost_its_name_are_of_an_unknown_number(name: str, 
         72,
         72,
         120,
-    )  # it may be a parameter, which is all there
+    )  # it may be a whole parameter
     noted = dynamo_like(intact, folded={"position": sources})
     assert span(audit_model(save(tmp_path, noted))) == (72, 72, None)
     made = dynamo_like(intact, folded={"position": ["arange", "exp", "val_0"]})
@@ -380,7 +380,7 @@ CODEBOOK = """g (float[7,8] x, int64[7] at) => (float[7,12] d, float[7,6] y) {
 def test_what_distances_to_a_codebook_take_of_it_is_in_the_range(
     tmp_path: Path, beside: str, has_notes: bool
 ) -> None:
-    """`cdist` joins ones and squares to the words; what is joined to a table else may be learned."""
+    """`cdist` joins ones and squares to the words; any other joined column may be learned."""
     words = noise(12, 6, seed=4)
     more = np.square(words).sum(1, keepdims=True) if beside == "squares" else noise(12, 1, seed=5)
     joined = np.concatenate([words, np.ones((12, 1), np.float32), more], 1)
@@ -396,7 +396,7 @@ def test_what_distances_to_a_codebook_take_of_it_is_in_the_range(
 
 
 def test_a_number_that_was_computed_of_a_vector_leaves_the_count_open(tmp_path: Path) -> None:
-    """`(1 + eps[0]) * h`, of which the exporter stores one number for each layer."""
+    """The exporter stores `(1 + eps[0]) * h` as one number for each layer."""
     body = 'g (float[2,4] x) => (float[2,3] y) { h = Mul(x, add_2) y = MatMul(h, "out.weight") }'
     numbers = {"add_2": np.array(1.3, np.float32), "out.weight": noise(4, 3)}
     made = ["scalar_tensor_default_1", "select_7", "val_9"]

@@ -1,4 +1,4 @@
-"""What tools leave in a file that counts for more, or less, than PyTorch had: told as a range, or not counted."""
+"""Tensors from tools that count for more or less than PyTorch had: reported as a range, or not counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def audit(folder: Path, text: str, tensors: dict[str, Array], *, producer: str =
 
 
 def blocked(weight: Array, block: int = 8) -> Array:
-    """A weight (rows, columns, 1, 1) as onnxruntime stores it for convolutions in blocks of channels."""
+    """Return a weight (rows, columns, 1, 1) as onnxruntime stores it for convolutions in blocks of channels."""
     rows, columns = (-(-dim // block) * block for dim in weight.shape[:2])
     whole = np.zeros((rows, columns, *weight.shape[2:]), "f4")
     whole[: weight.shape[0], : weight.shape[1]] = weight
@@ -54,7 +54,7 @@ def test_zeros_that_fill_a_block_of_channels_up_may_be_no_parameters(tmp_path: P
     tensors = {"reorder": first, "reorder_token_1": bias, "reorder_token_2": second, "last.bias": noise(16)}
     ledger = audit(tmp_path, BLOCKED, tensors)
 
-    # The first weight has 120 elements and 10 biases, in which a norm may be; the second 160, and a bias with its name.
+    # The first weight has 120 elements and 10 biases, which may contain a norm; the second has 160, and a named bias.
     assert span(ledger) == (256 + 16 + 256 + 16, 120 + 10 + 160 + 16, 256 + 16 + 256 + 16 + 2 * 16)
     assert "238 fewer to 32 more in PyTorch" in run("inspect", ledger.model.path).stdout
 
@@ -188,7 +188,7 @@ def test_an_equal_parameter_that_left_its_name_alone_may_be_one_of_its_own(
     proto = text_model(text, {"a.weight": noise(4, 4), "b.bias": bias})
     proto.graph.node[0].output[0] = proto.graph.node[3].input[1] = "d.bias"
 
-    # Numbers of its own make the two names one parameter; zeros may be equal by chance.
+    # A bias of distinctive values makes the two names one parameter; zeros may be equal by chance.
     assert span(audit_model(save(tmp_path, proto))) == (20, 20, 24 if not bias.any() else 20)
 
 

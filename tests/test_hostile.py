@@ -1,7 +1,7 @@
-"""Files that are broken on purpose: what is answered to each, and what no answer may do or print.
+"""Files broken on purpose: the answer to each, and actions and characters that no answer may contain.
 
-The files are made by the generator of the external cases. `benchmarks/bench_hostile.py` measures the same answers,
-each in a process of its own.
+The generator of the external cases makes the files. `benchmarks/bench_hostile.py` measures the same answers, each in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from samples import WHOLE
 import analyzer.read.source
 from analyzer.cli import main
 
-pytestmark = pytest.mark.child  # the corpus is made by a script
+pytestmark = pytest.mark.child  # a script makes the corpus
 
 ROOT = Path(__file__).resolve().parent.parent
 STYLES = ("json", "text")
 
 OF_MANY = frozenset({"chain_2e5", "inits_1e6", "nodes_1e6", "share_1e5"})
-"""Whose reports take seconds: `make whole` alone asks for the text too; that of others as large stands for all."""
+"""Cases whose reports take seconds: only `make whole` prints their text; the text of similar large cases suffices."""
 
 _READ_AGAIN, _READ_AT_LEAST = 4, 1 << 20
-"""An answer reads the model's files so many times at most, or so many bytes."""
+"""Limit of bytes read per answer: this multiple of the files' size, and at least this many bytes."""
 
 _HANG = 60
-"""Seconds after which a case is taken to hang. Not a limit: only so that a hang is a failure."""
+"""Seconds after which a case counts as hanging: no performance limit, only a way to fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The file can be read: exit code 0, so many stored elements, these findings besides `BESIDE`."""
+    """Expected answer to a readable file: exit code 0, stored elements, and findings besides `BESIDE`."""
 
     elements: int
     findings: tuple[str, ...] = ()
@@ -48,13 +48,13 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The file cannot be read: exit code 2, and a sentence with this id in brackets; "" where no id applies."""
+    """Expected answer to an unreadable file: exit code 2, and a sentence with this id in brackets; "" without an id."""
 
     id: str
 
 
 BESIDE = {"unattributed", "weightless", "unused-initializer"}
-"""What rules say of the toy models in the corpus; it has tests of its own."""
+"""Findings about the corpus's toy models, which have tests elsewhere."""
 
 
 def counted(elements: int, *findings: str) -> Counted:
@@ -248,7 +248,7 @@ class Answer:
 
 @dataclass
 class Watch:
-    """What is opened and how much is read while it is on."""
+    """Records opened files and the number of bytes read while it is on."""
 
     is_on: bool = False
     opened: set[str] | None = None
@@ -262,7 +262,7 @@ class Watch:
         self.is_on = False
 
     def note(self, event: str, args: tuple[Any, ...]) -> None:
-        """An audit hook: Python tells it of every file and connection before it is opened."""
+        """Record an audit event, which Python raises before it opens a file or connection."""
         if not self.is_on or self.opened is None:
             return
         if event == "open" and isinstance(args[0], (str, bytes, os.PathLike)):
@@ -273,7 +273,7 @@ class Watch:
 
 @pytest.fixture(scope="session")
 def watch() -> Watch:
-    """A hook cannot be taken away again, so there is one."""
+    """Return the only watch of the session, because an audit hook cannot be removed."""
     found = Watch()
     sys.addaudithook(found.note)
     return found
@@ -305,7 +305,7 @@ def no_hang() -> Iterator[None]:
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], watch: Watch) -> Any:
-    """`ask(path, style)`: what `onnxledger inspect` answers, in this process."""
+    """`ask(path, style)`: the answer of `onnxledger inspect`, in this process."""
     pread = os.pread
 
     def counting(descriptor: int, length: int, offset: int) -> bytes:
@@ -326,7 +326,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wat
 
 
 def outcome(answer: Answer) -> Counted | Refused:
-    """What a JSON answer says."""
+    """Return the outcome in a JSON answer."""
     if answer.code == 2:
         _, bracket, rest = answer.err.partition(": [")
         return Refused(rest.partition("]")[0] if bracket else "")
@@ -339,7 +339,7 @@ CONFIG_NAMES = ("onnxledger.toml", "pyproject.toml")
 
 
 def is_ours(path: str) -> bool:
-    """Python's own files, which an import that waits until it is needed may open; settings, which a user has here."""
+    """Whether a path is Python's own file, which a late import may open, or a settings file of the user."""
     if path in CONFIG_NAMES:
         return True
     own = (sys.prefix, sys.base_prefix, str(ROOT / "analyzer"), os.devnull)
@@ -347,7 +347,7 @@ def is_ours(path: str) -> bool:
 
 
 def may_open(path: str, case: Case) -> bool:
-    """What is in the model's folder; a hub cache's snapshot may also lead to its blobs."""
+    """Whether a path is in the model's folder; a hub cache's snapshot may also lead to its blobs."""
     real = Path(path).resolve()
     if case.id in ("ext_hf_cache", "symlink"):
         return real.is_relative_to(case.path.parent.parent.parent)
@@ -382,7 +382,7 @@ def test_answer_is_the_expected_one_and_nothing_outside_the_model_s_folder_is_op
 
 
 def size_of(case: Case) -> int:
-    """Bytes of the model and of what is beside it."""
+    """Return the bytes of the model and of the files beside it."""
     return sum(path.stat().st_size for path in case.path.parent.glob("*") if path.is_file())
 
 

@@ -1,4 +1,4 @@
-"""Reports as pages: one file that holds all, asks for nothing, and in which names are text."""
+"""Reports as pages: one self-contained file without requests, in which names are only text."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from analyzer.schemas import SCHEMAS, schema_name
 from analyzer.verify.record import Agreement, First, Pairing, Verdict
 
 ECHARTS = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
-"""SHA-256 of `dist/echarts.min.js` as npm has it."""
+"""SHA-256 of `dist/echarts.min.js` as npm publishes it."""
 
 WITHOUT_TABLE = {"waterfall", "steps", "errors"}
-"""Kinds of charts that hold all that they draw."""
+"""Kinds of charts that contain all their data."""
 
 WITHOUT_PAGE = {"graph", "manifest"}
 
@@ -66,7 +66,7 @@ everyone = pytest.mark.parametrize("make", reports.REPORTS)
 
 
 class Page(HTMLParser):
-    """What a browser without scripts makes of a page: elements, attributes, tables, texts."""
+    """Elements, attributes, tables and texts of a page, as a browser without scripts sees them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -110,7 +110,7 @@ class Page(HTMLParser):
             self.tables[-1][1][-1][-1] += data
 
     def table(self, caption: str) -> list[list[str]]:
-        """The rows of the first table of that caption."""
+        """Return the rows of the first table with that caption."""
         return next(rows for title, rows in self.tables if title == caption)
 
 
@@ -134,7 +134,7 @@ def number(cell: str) -> int:
     return int(cell.replace(",", ""))
 
 
-# what a page is
+# structure of a page
 
 
 def test_the_library_is_the_file_that_its_makers_publish() -> None:
@@ -218,7 +218,7 @@ def test_it_is_what_the_format_of_that_name_gives(tmp_path: Path) -> None:
     assert render_report(report, "html") == render_html(report)
 
 
-# what it says
+# contents
 
 
 @everyone
@@ -441,7 +441,7 @@ def test_a_saved_report_of_any_kind_can_stand_beside_another(
     assert page.tags.count("section") == 2
 
 
-# what files and saved reports may hold
+# hostile files and saved reports
 
 
 def test_hostile_names_are_text(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_hostile_texts_anywhere_in_a_document_are_text(
 
 
 def _spoil_all(document: dict[str, Any]) -> tuple[str, set[tuple[str, ...]]]:
-    """The page of a document with markup in each text, but where its record takes only certain words; and where."""
+    """Return a page with markup in every free text of a document, and the paths of texts with fixed values."""
     words = {"command", "kind", "status", "severity"}
     kept: set[tuple[str, ...]] = set()
 
@@ -583,7 +583,7 @@ def test_layers_and_changes_are_written_as_in_text(tmp_path: Path) -> None:
 
 
 def test_sections_that_ask_the_same_say_of_what(tmp_path: Path) -> None:
-    """Budgets of three models, one of them twice, on one page."""
+    """A page has budgets of three models, one of them twice."""
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         models.save(

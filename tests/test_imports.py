@@ -1,4 +1,4 @@
-"""The analyzer starts without the libraries that only exporting and timing need, and arrows go one way."""
+"""The analyzer starts without the libraries of exporting and timing, and imports go in one direction."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_public_name_is_public_where_it_is_defined(name: str) -> None:
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, at the top or in a function."""
+    """Return every module that a file imports, at the top or in a function."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     plain = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -1,4 +1,4 @@
-"""Example inputs: what a served model takes, with axes that no tracer can confuse."""
+"""Example inputs: the inputs of a served model, with axes that no tracer can confuse."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def test_unknown_architecture_names_what_was_tried():
 
 
 def test_a_prompt_has_as_many_tokens_as_its_image_becomes():
-    """LLaVA's vision tower is in the file only if an example shows it an image."""
+    """The file contains LLaVA's vision tower only if an example includes an image."""
     from transformers import LlavaConfig, LlavaForConditionalGeneration
 
     text = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}

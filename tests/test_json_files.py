@@ -1,4 +1,4 @@
-"""JSON files that a user names: what is no regular file, or no JSON, is refused before it hangs or fills the memory."""
+"""JSON files that a user names: special files and other formats are refused before they block or fill memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JUnit XML: valid where CI servers look, each rule or module a case, no name that breaks out of the markup."""
+"""JUnit XML: valid for CI servers, one case for each rule or module, and no name that breaks the markup."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def module(path: str, found: Agreement) -> Pairing:
 
 
 def cases(report: VerifyReport) -> dict[str, list[tuple[str, str | None]]]:
-    """By its name: the outcome of each case, and why; nothing of one that passed."""
+    """Return the outcome and message of each case, by name; the list of a passed case is empty."""
     return {
         case.get("name", ""): [(each.tag, each.get("message")) for each in case]
         for case in read(report).iter("testcase")

@@ -1,4 +1,4 @@
-"""State dicts without a class: what is a buffer by its values, and what only looks like one."""
+"""State dicts without a class: buffers recognized by their values, and parameters that resemble them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unit(size: int, seed: int):
 
 
 def split(tmp_path, **tensors):
-    """The names of parameters and of buffers in a state dict; `__` stands for a dot."""
+    """Return the names of parameters and of buffers in a state dict; `__` stands for a dot."""
     path = tmp_path / "m.safetensors"
     save_file({name.replace("__", "."): np.ascontiguousarray(array) for name, array in tensors.items()}, path)
     manifest = open_checkpoint(path).manifest
@@ -118,7 +118,7 @@ TRIANGLE = np.tril(np.ones((8, 8), np.float32))
 
 
 def balance(tmp_path, stored, known):
-    """A file that multiplies scores by `stored`, against a state dict with `known` under the same name."""
+    """Reconcile a file that multiplies scores by `stored` with a state dict that has `known` under the same name."""
     proto = text_model(
         "g (float[8,8] x) => (float[8,8] y) { h = MatMul(x, w)\n y = Mul(h, m) }",
         {"w": noise(8, 8), "m": stored},

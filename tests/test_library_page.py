@@ -1,4 +1,4 @@
-"""docs/library.md is a test: its Python prints and writes what the command beside it prints and writes."""
+"""docs/library.md is a test: its Python prints and writes the same as the command beside it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ limit = 100
 
 @dataclass(frozen=True)
 class Example:
-    """Lines of Python, and the commands that they stand beside."""
+    """Python code of the page, and the commands beside it."""
 
     section: str
     commands: tuple[str, ...]
@@ -73,7 +73,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was printed, and every file that was there afterwards."""
+    """Printed text, and every file afterwards."""
 
     printed: str
     files: Mapping[str, bytes]
@@ -92,11 +92,11 @@ def examples() -> Iterator[Example]:
 
 EXAMPLES = list(examples())
 EXTRAS = {"export": pytest.mark.export, "time": pytest.mark.time}
-"""Sections that need more than is always there."""
+"""Marks of sections that need optional packages."""
 
 
 def weights() -> dict[str, Array]:
-    """What PyTorch has of a BERT of the config, as Linear and Embedding have it."""
+    """Return a BERT's state dict for the config, in the layout of Linear and Embedding."""
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (30, 8),
         "embeddings.position_embeddings.weight": (12, 8),
@@ -117,7 +117,7 @@ def weights() -> dict[str, Array]:
 
 
 def bert(state: Mapping[str, Array]) -> onnx.ModelProto:
-    """The same as a file, a chain of everything that is runnable and no BERT; matrices are stored transposed."""
+    """Return these weights as a runnable chain that is no real BERT; matrices are stored transposed."""
     stored, lines, last = {}, [], "x0"
     for name, array in state.items():
         value = f"x{len(lines) + 1}"
@@ -140,7 +140,7 @@ def bert(state: Mapping[str, Array]) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every file that the page names."""
+    """Make a folder with every file that the page names."""
     folder = tmp_path_factory.mktemp("library")
     state = weights()
     save(folder, bert(state))
@@ -187,7 +187,7 @@ def run_commands(example: Example, folder: Path) -> Outcome:
 
 
 class OneMeasurement:
-    """Measures what it is asked for the first time, and answers with that, so that two timings differ by no noise."""
+    """Measures only the first request and repeats that reply, so that noise makes no difference between two timings."""
 
     def __init__(self) -> None:
         self.asked: list[Request] = []

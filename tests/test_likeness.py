@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 Stored = dict[str, Array | onnx.TensorProto]
 V, H = 48, 32
 UNSEEN = np.setdiff1d(np.arange(V * H), [sample_positions(V * H), transposed_positions(V, H)])
-"""Elements of the table that are not among the samples, however it stands."""
+"""Elements of the table that neither the samples nor the transposed samples contain."""
 
 
 def normal(*shape: int, seed: int = 3) -> Array:
@@ -32,11 +32,11 @@ def normal(*shape: int, seed: int = 3) -> Array:
 TABLE = normal(V, H)
 
 
-# how a weight is quantized: what is stored, and the nodes that read it
+# ways to quantize a weight: stored tensors, and the nodes that read them
 
 
 class Graph:
-    """Tensors and the nodes that read them; each node's result is an output of its own."""
+    """Tensors and the nodes that read them; each node's result is an output."""
 
     def __init__(self) -> None:
         self.tensors: Stored = {}
@@ -55,7 +55,7 @@ class Graph:
     def dequantized(
         self, name: str, array: Array, *, dtype: str = "i1", axis: int | None = None, shared: bool = False
     ) -> Graph:
-        """QDQ: symmetric in int8, with zero points in uint8; per tensor, or along an axis."""
+        """Add QDQ nodes: symmetric in int8, with zero points in uint8; per tensor, or along an axis."""
         codes, scale, zero = quantize(array, dtype, axis)
         base = "shared" if shared else name
         self.tensors |= {name: codes, f"{base}.s": scale, f"{base}.z": zero}
@@ -65,7 +65,7 @@ class Graph:
         return self
 
     def integer(self, name: str, array: Array, *, axis: int | None = None) -> Graph:
-        """As `quantize_dynamic` writes it."""
+        """Add an integer product as `quantize_dynamic` writes it."""
         codes, scale, zero = quantize(array, "i1", axis)
         self.tensors |= {f"{name}_quantized": codes, f"{name}_scale": scale, f"{name}_zero_point": zero}
         product = self.node("MatMulInteger", ["q", f"{name}_quantized", "", f"{name}_zero_point"])
@@ -74,7 +74,7 @@ class Graph:
         return self
 
     def packed(self, name: str, array: Array, bits: int, block: int = 16) -> Graph:
-        """A matrix (K, N) as MatMulNBits has it."""
+        """Add a matrix (K, N) in MatMulNBits's format."""
         rows = np.ascontiguousarray(array.T)  # (N, K)
         blocks = rows.reshape(rows.shape[0], -1, block)
         scale = np.abs(blocks).max(axis=2) / (2 ** (bits - 1) - (0.5 if bits == 2 else 1))
@@ -106,7 +106,7 @@ def reading(array: Array, name: str) -> tuple[list[str]]:
 
 
 def quantize(array: Array, dtype: str, axis: int | None) -> tuple[Array, Array, Array]:
-    """Codes, scales and zero points."""
+    """Return codes, scales and zero points."""
     rest = None if axis is None else tuple(i for i in range(array.ndim) if i != axis)
     if dtype == "u1":
         low, high = np.minimum(array.min(rest), 0), np.maximum(array.max(rest), 0)
@@ -124,7 +124,7 @@ def quantize(array: Array, dtype: str, axis: int | None) -> tuple[Array, Array, 
 
 
 def copied(ledger: Ledger) -> dict[str, tuple[str, str]]:
-    """(original, rule) of every copy, by name."""
+    """Return (original, rule) of every copy, by name."""
     return {e.tensor.name: (e.copy_of[1], e.decided_by) for e in ledger.entries if e.copy_of is not None}
 
 
@@ -245,7 +245,7 @@ def test_equal_codes_of_one_scale_are_equal(tmp_path):
 
 def test_one_element_between_the_samples_makes_a_difference(tmp_path):
     other = TABLE.copy()
-    other.flat[UNSEEN[0]] += 0.002  # steps are 0.0006
+    other.flat[UNSEEN[0]] += 0.002  # a quantization step is 0.0006
 
     assert copied(audit(tmp_path, Graph().plain("a", TABLE).dequantized("b", other).proto())) == {}
     assert copied(audit(tmp_path, Graph().plain("a", TABLE).dequantized("b", TABLE).proto())) != {}
@@ -276,7 +276,7 @@ def test_norm_weights_that_are_all_near_one_are_not_each_other(tmp_path):
     graph = Graph().plain("a", first).dequantized("b", second, dtype="u1")
     graph.nodes[0] = helper.make_node("LayerNormalization", ["x", "a"], ["h0"])
 
-    assert np.abs(first - second).max() < 2 / 255  # within both steps
+    assert np.abs(first - second).max() < 2 / 255  # within the steps of both
     assert copied(audit(tmp_path, graph.proto())) == {}
 
 
@@ -376,7 +376,7 @@ def test_cast_may_have_clamped_what_float16_cannot_hold(tmp_path):
     weight = TABLE.copy()
     weight[5, 5:7] = 1e-9, 1e6
     cast = np.clip(weight, -65504, 65504).astype("f2")
-    cast[5, 5] = 2.0**-24  # onnxruntime's converter keeps it from becoming 0
+    cast[5, 5] = 2.0**-24  # onnxruntime's converter keeps it from rounding to 0
 
     assert copied(audit(tmp_path, Graph().plain("a", weight).plain("b", cast).proto())) == {
         "b": ("a", "content:cast-copy")
@@ -385,7 +385,7 @@ def test_cast_may_have_clamped_what_float16_cannot_hold(tmp_path):
 
 def test_cast_is_exact_in_every_element(tmp_path):
     cast = TABLE.astype("f2")
-    cast.view("u2").flat[UNSEEN[0]] ^= 1  # one step of float16, between the samples
+    cast.view("u2").flat[UNSEEN[0]] ^= 1  # one step of float16, in an element that is not sampled
 
     assert copied(audit(tmp_path, Graph().plain("a", TABLE).plain("b", cast).proto())) == {}
 
@@ -408,7 +408,7 @@ def test_integers_are_not_cast(tmp_path):
     assert copied(audit(tmp_path, Graph().plain("a", numbers.astype("f4")).plain("b", numbers).proto())) == {}
 
 
-# what it takes
+# effort
 
 
 @pytest.mark.parametrize("tile", [1, 5, 7, 64])
@@ -483,7 +483,9 @@ def test_of_very_many_that_agree_where_they_are_sampled_few_are_compared_whole(t
             made.plain(f"w{number}", other)
         return made.dequantized("codes", TABLE)
 
-    salt = audit(tmp_path, graph(0).proto()).model.salt  # of the structure, which is the same for all values
+    salt = audit(
+        tmp_path, graph(0).proto()
+    ).model.salt  # depends on the structure, which is the same for all values
     seen = [sample_positions(V * H, salt), transposed_positions(V, H, salt)]
     compared.clear()
 
@@ -502,7 +504,7 @@ def test_progress_never_exceeds_its_total(tmp_path):
     assert all(done <= total for done, total in told)
 
 
-# what is said of it
+# messages
 
 
 def test_findings_say_how_it_is_stored_again(tmp_path):

@@ -1,4 +1,4 @@
-"""What the outputs of a model depend on."""
+"""Tensors on which a model's outputs depend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ W, OTHER, ZEROS = noise(4, 4), noise(4, 4, seed=1), np.zeros((4, 4), "f4")
 
 
 def live(folder: Path, proto: onnx.ModelProto) -> set[str]:
-    """Names of the tensors that an output depends on."""
+    """Return the names of tensors on which an output depends."""
     ledger = audit(folder, proto)
     assert ledger.live is not None
     return {name for _, name in ledger.live.tensors}
@@ -39,7 +39,7 @@ def needed(folder: Path, proto: onnx.ModelProto) -> set[str]:
 
 
 def unused(folder: Path, proto: onnx.ModelProto) -> set[str]:
-    """What `inspect` says that no output depends on."""
+    """Return the names of tensors that `inspect` reports as unused."""
     return {
         subject
         for finding in audit(folder, proto).findings
@@ -199,7 +199,7 @@ def test_what_the_branch_reads_that_is_not_taken_is_needed_to_load_the_model(tmp
 
 
 def test_an_input_that_a_branch_declares_is_the_value_around_it(tmp_path: Path) -> None:
-    """Exporters of no standard write them; a branch takes nothing."""
+    """Some exporters declare inputs of branches against the standard, in which branches have no inputs."""
     branches = BRANCHES.replace("a () =>", "a (float[1,4] h) =>").replace("MatMul(x, w)", "MatMul(h, w)")
     proto = model(f"h = MatMul(x, u) {branches.replace('(k)', '(c)')}", u=noise(4, 4, seed=2), w=W, v=OTHER)
 
@@ -250,7 +250,7 @@ def test_function_that_nobody_calls_holds_nothing_that_is_live(tmp_path: Path) -
     assert "k" in live(tmp_path, called)
 
 
-# bodies
+# subgraph bodies
 
 
 def test_bodies_of_loop_keep_what_they_use(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_bodies_of_scan_keep_what_they_use(tmp_path: Path) -> None:
     assert live(tmp_path, proto) == {"w"}
 
 
-# beside the model
+# parts beside the main graph
 
 
 def test_what_only_training_reads_is_dead(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_what_a_live_node_carries_itself_is_live(tmp_path: Path) -> None:
     assert len(ledger.entries) == 2
 
 
-# what PyTorch does not read either
+# parameters that PyTorch does not read either
 
 
 def test_a_parameter_that_pytorchs_program_does_not_read_may_lie_idle(tmp_path: Path) -> None:

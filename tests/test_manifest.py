@@ -1,4 +1,4 @@
-"""manifest.json: what is written comes back, and what is wrong with one is said."""
+"""manifest.json: saved manifests are read back unchanged, and invalid ones are refused with a reason."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_a_parametrization_holds_belongs_to_its_module(name, owner, leaf):
     assert split_name(name) == (owner, leaf)
 
 
-# what is no manifest
+# invalid manifests
 
 
 def test_absent_manifest_is_said(tmp_path):

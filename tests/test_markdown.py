@@ -1,4 +1,4 @@
-"""Reports as Markdown: tables that GitHub reads as such, names that are nothing but names, no more than it takes."""
+"""Reports as Markdown: tables that GitHub renders, names that stay inert, within GitHub's limit of length."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ HOSTILE = (
 )
 
 
-# what GitHub makes of it
+# GitHub's rendering
 
 
 @dataclass(frozen=True)
 class Page:
-    """A report as a reader of Markdown with GitHub's tables sees it."""
+    """A report as a reader with GitHub's tables renders it."""
 
     source: str
     tokens: tuple[Token, ...]
 
     @property
     def tables(self) -> list[list[list[str]]]:
-        """The cells of each table, its titles first; of what is set in, the spaces remain."""
+        """Cells of each table, titles first; indented cells keep their spaces."""
         found: list[list[list[str]]] = []
         for at, token in enumerate(self.tokens):
             match token.type:
@@ -109,11 +109,11 @@ class Page:
         return found
 
     def table(self, title: str) -> list[list[str]]:
-        """The rows of the table whose first column has this title."""
+        """Return the rows of the table whose first column has this title."""
         return self.columns(title)[1:]
 
     def columns(self, title: str) -> list[list[str]]:
-        """The same below its titles."""
+        """Return the table with its row of titles."""
         return next(rows for rows in self.tables if rows[0][0].startswith(title))
 
     @property
@@ -128,7 +128,7 @@ def read(text: str) -> Page:
 
 
 def text_of(token: Token) -> str:
-    """What a reader sees, characters without width apart."""
+    """Return the visible text, without zero-width characters."""
     kinds = ("text", "code_inline", "text_special")
     seen = "".join(child.content for child in token.children or () if child.type in kinds)
     return seen.replace("\u2060", "")
@@ -145,7 +145,7 @@ def top_rows(rows: list[list[str]]) -> list[list[str]]:
 def assert_sums(
     rows: list[list[str]], columns: tuple[int, ...], *, totals: int = 1, within: float = 0
 ) -> None:
-    """The rows of the outermost level sum to the first of the totals."""
+    """Assert that the rows of the top level sum to the first of the totals."""
     top = top_rows(rows)
     parts, total = top[:-totals], top[-totals]
     assert parts
@@ -158,7 +158,7 @@ def assert_sums(
 
 
 def budget(**changes: object) -> BudgetReport:
-    """A model that grew by 3 %, with a rule of each outcome."""
+    """Return a report on a model that grew by 3 %, with a rule of each outcome."""
     over = Over((Growth(amount=1_000_000),), "main.json")
     parts = (
         Contributor("encoder", 88_000_000, 85_054_464),
@@ -212,7 +212,7 @@ def budget(**changes: object) -> BudgetReport:
 
 
 def named(name: str, *, shape: tuple[int, int] = (3, 2)) -> onnx.ModelProto:
-    """A weight of any name, in a scope of that name."""
+    """Return a model with a weight of any name, in a scope of that name."""
     proto = models.text_model("g (float[1,3] x) => (float[1,2] y) { [n] y = MatMul(x, w) }")
     proto.graph.initializer.append(onnx.numpy_helper.from_array(models.ramp(*shape), name))
     proto.graph.node[0].input[1] = name
@@ -221,7 +221,7 @@ def named(name: str, *, shape: tuple[int, int] = (3, 2)) -> onnx.ModelProto:
 
 
 def reports(folder: Path, proto: onnx.ModelProto, name: str = "") -> Iterator[Report]:
-    """Every kind of report on one model, with `name` wherever one may stand."""
+    """Yield every kind of report on one model, with `name` in all places."""
     ledger = models.audit(folder, proto)
     weights = {each.name: onnx.numpy_helper.to_array(each) for each in proto.graph.initializer}
     changed = models.manifest_of(*models.parameters_of({n: a + 1 for n, a in weights.items()}))
@@ -595,7 +595,7 @@ def test_rows_bound_the_parts_of_a_rule_and_not_so_soon_the_rules() -> None:
 
 
 def large(folder: Path, count: int = 20_000 if WHOLE else 6_000) -> Ledger:
-    """Tensors with names that need escaping, each in a scope of its own."""
+    """Audit tensors with names that need escaping, each in its own scope."""
     names = [f"<b>|`@octocat`{number}|</b>." + "*" * 90 for number in range(count)]
     nodes = [
         onnx.helper.make_node("Add", [f"x{n}", name], [f"x{n + 1}"], f"n{n}") for n, name in enumerate(names)
@@ -662,7 +662,7 @@ def test_no_report_of_hostile_names_is_too_long(tmp_path: Path) -> None:
         assert len(render_markdown(report, ALL)) <= LONGEST
 
 
-# the same again
+# determinism
 
 
 @everyone

@@ -1,4 +1,4 @@
-"""Causal masks that are called as a bias is: no parameters, where contents are looked at."""
+"""Causal masks named like a bias: no parameters, if their contents are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USES = {
 
 
 def enter(folder: Path, mask: Array, content: ContentMode = "sampled") -> tuple[int, Entry]:
-    """The parameters of a model whose scores meet a mask, and the mask's entry."""
+    """Return the parameters of a model whose scores meet a mask, and the mask's entry."""
     size = mask.shape[-1]
     shape = ",".join(map(str, mask.shape))
     product = f'h = MatMul(x, "h.0.attn.c_attn.weight") {USES[mask.dtype.kind]} y = Identity(s)'

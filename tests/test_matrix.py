@@ -1,4 +1,4 @@
-"""A sample of the matrix balances, and what is known not to leaves what `matrix/residues.py` says."""
+"""A sample of the matrix balances; `matrix/residues.py` lists every known exception."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ OF_EACH_KIND = {
     "albert-masked-lm/legacy",
     "distilbert/dynamic",
     "albert/dynamo",
-    "t5/static",  # which does not balance
+    "t5/static",  # does not balance
     "gpt2/legacy",
     "mixtral/legacy",
     "bart/legacy",
     "vit/fused",
     "resnet/static",
 }
-"""An encoder, a decoder, one with experts, both in one, images and convolutions; every export and every transform.
+"""Exports of an encoder, a decoder, experts, an encoder-decoder, images and convolutions, in every way of exporting.
 
-What is large is exported through TorchScript, which takes a second, and what is small in the ways that take ten.
+Large models are exported through TorchScript, which takes a second, and small ones in the ways that take ten.
 """
 SAMPLE = [f"{export}/{transform}" for export, transforms in TRANSFORMS_OF.items() for transform in transforms]
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime", "onnxslim")  # each in another process
@@ -72,18 +72,18 @@ def cell(name: str) -> Cell:
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    """Where the cells are made, or what `$ONNXLEDGER_MATRIX` names."""
+    """Folder in which the cells are made, or `$ONNXLEDGER_MATRIX`."""
     named = os.environ.get("ONNXLEDGER_MATRIX")
     return Path(named).resolve() if named else home("tools.matrix.exports", "tools.matrix.transforms")
 
 
 @pytest.fixture(scope="module")
 def outcome_of(folder: Path) -> Callable[[str], Outcome]:
-    """What comes out of a cell."""
+    """Return a function that runs a cell and returns its outcome."""
     done: dict[str, Outcome] = {}
 
     def ask(name: str) -> Outcome:
-        if name not in done:  # all that is held of its export, which is made once
+        if name not in done:  # makes all tested cells of its export, which is made once
             export = name.rpartition("/")[0]
             together = [cell(other) for other in HELD if other.rpartition("/")[0] == export]
             with alone(folder / together[0].architecture):
@@ -204,7 +204,7 @@ def test_a_cell_that_fails_is_made_again_only_when_asked(
     assert len(calls) == 2
 
 
-# What goes wrong in another process; the functions are those of the standard library, which any process can import.
+# Errors in another process; the functions are in the standard library, which any process can import.
 
 
 @pytest.mark.slow

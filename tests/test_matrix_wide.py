@@ -1,4 +1,4 @@
-"""A sample of the wide matrix, of packages that CI has: what balances there goes on doing so, and nothing else does."""
+"""A sample of the wide matrix, with packages that CI has: the honest files balance, and no others do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLE = (
     "weightnorm_tcn/legacy/merge",
 )
 COUNTED = ("gru_seq2seq",)
-"""Whose files alone say PyTorch's number."""
+"""Architectures whose files alone give PyTorch's parameter count."""
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")
 
 
@@ -97,7 +97,7 @@ def test_the_document_says_what_each_cell_leaves_and_which_architectures_were_he
 
 @pytest.fixture(scope="module")
 def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
-    """What comes out of a cell; those of one architecture are made together."""
+    """Return a function that runs a cell and returns its outcome; cells of one architecture are made together."""
     folder, done = tmp_path_factory.mktemp("wide"), dict[str, Outcome]()
 
     def ask(name: str) -> Outcome:

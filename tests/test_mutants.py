@@ -1,4 +1,4 @@
-"""`make mutants`: what is changed in a rule, and that it is the changed rule which runs."""
+"""`make mutants`: the changes that it makes in a rule, and evidence that the changed rule runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A word or a path that is nearly right: the message says what was probably meant."""
+"""A word or a path that is nearly right: the message suggests the probable one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_saved_report_is_no_manifest(folder):
     assert told.endswith("it is a saved report, which `onnxledger compare` and `show` take")
 
 
-@pytest.mark.export  # what is there is asked of PyTorch as well
+@pytest.mark.export  # missing files are looked up as PyTorch models too
 def test_a_misspelt_path_names_the_one_beside_it(folder):
     assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "models.onnx")
     against = said("reconcile", folder / "model.onnx", "--against", folder / "manifesto.json")

@@ -1,4 +1,4 @@
-"""Scopes of nodes that tell none, from the tensors that they read and the nodes around them."""
+"""Scopes of nodes without scopes, from the tensors that they read and the nodes around them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ META, PATH, OWN, BIAS, BETWEEN = (STRENGTH[rank] for rank in (0, 2, 3, 4, 5))
 
 
 def scopes_of(ledger: Ledger) -> dict[str, str | None]:
-    """By the first output of each node of the main graph."""
+    """Return the scopes of the main graph's nodes, by first output."""
     nodes = (node for node in ledger.model.nodes() if not node.graph_path)
     return {node.outputs[0]: ledger.node_scopes.get(node.place) for node in nodes}
 
 
-# what readers agree on
+# scopes on which readers agree
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_product_of_two_computed_values_has_no_bias(tmp_path: Path) -> None:
     assert scopes_of(audit(tmp_path, proto))["h"] is None
 
 
-# what is between
+# nodes between others
 
 
 CHAIN = """g (float[1,4] x) => (float[1,4] y) {
@@ -252,11 +252,11 @@ def test_body_is_where_the_node_is_that_holds_it(tmp_path: Path) -> None:
     assert len(ledger.traced_scopes) == 1
 
 
-# how long it takes
+# time
 
 
 def chain(count: int) -> onnx.ModelProto:
-    """A chain of products, every fourth of them named; all of them read one value besides."""
+    """Return a chain of products, every fourth of them named; each also reads one common value."""
     nodes, tensors, value = [], [], "x"
     for number in range(count):
         name = f"l.{number}.weight" if number % 4 == 0 else f"val_{number}"

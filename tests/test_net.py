@@ -1,4 +1,4 @@
-"""Every kind of report in every format is what was committed: a change that means to change nothing changes nothing."""
+"""Every kind of report in every format equals the committed one, so unintended changes are detected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.net.digests import compare, digest_all, load
 
 
 def test_reports_are_written_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the difference by `python -m tools.net --show NAME` on both states of the code; `make net` accepts it."""
+    """`python -m tools.net --show NAME` on both states of the code shows the difference; `make net` accepts it."""
     monkeypatch.chdir(tmp_path)
 
     assert compare(load(), digest_all(Path())) == []

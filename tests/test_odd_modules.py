@@ -1,4 +1,4 @@
-"""Modules that change their own tensors, have some of no elements, or are halved: honest exports are no fault."""
+"""Modules that change their own tensors, have empty tensors, or are in half precision: honest exports balance."""
 
 from __future__ import annotations
 

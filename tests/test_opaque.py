@@ -1,4 +1,4 @@
-"""Data that computes and that nothing explains: told wherever it is carried, and nothing else told."""
+"""Data that affects the output without an explanation: reported in every carrier, and no other data is."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def numbers(array: Array, separator: str = ", ") -> str:
 
 
 def model(body: str, weights: Mapping[str, Array]) -> ModelProto:
-    """One layer's weight `w`, read as `h`, and what else a body does on the way to `y`."""
+    """Return a model with a layer of weight `w` and output `h`, and a body that leads to `y`."""
     return text_model(f"{SIGNATURE} {{ h = MatMul(x, w) {body} }}", {"w": W} | dict(weights))
 
 
 def with_lists(proto: ModelProto, operator: str, domain: str, name: str, **lists: object) -> ModelProto:
-    """The node of this output with attributes that ONNX text does not hold well."""
+    """Set attributes, which ONNX text does not hold well, on the node with this output."""
     (node,) = [node for node in proto.graph.node if name in node.output]
     node.op_type, node.domain = operator, domain
     node.attribute.extend(helper.make_attribute(key, value) for key, value in lists.items())
@@ -58,7 +58,7 @@ def of_chunks() -> ModelProto:
 
 
 def of_scalars() -> ModelProto:
-    """1,024 numbers, each a tensor, one after another multiplied with the values."""
+    """Return a model that multiplies by 1,024 scalars in a row, each a tensor."""
     many = {f"s{index}": np.array(number) for index, number in enumerate(noise(1024, seed=9))}
     steps = " ".join(f"h{index + 1} = Mul(h{index}, s{index})" for index in range(len(many)))
     return model(f"h0 = Identity(h) {steps} y = Identity(h1024)", many)
@@ -103,7 +103,7 @@ def of_call() -> ModelProto:
 
 
 def of_slopes() -> ModelProto:
-    """Each number is what an operator makes of -1 by a setting of its own."""
+    """Return a model that makes each number by applying an operator with its own attribute to -1."""
     steps = " ".join(
         f"a{index} = LeakyRelu <alpha = {-number!r}> (minus)" for index, number in enumerate(FLAT.tolist())
     )
@@ -113,7 +113,7 @@ def of_slopes() -> ModelProto:
 
 
 def of_sizes() -> ModelProto:
-    """The numbers are dimensions of tensors that have no element."""
+    """Return a model that stores the numbers as dimensions of empty tensors."""
     sizes = np.abs(np.round(FLAT * 100)).astype(int).tolist()
     empty = {f"e{index}": np.zeros((0, size), "f4") for index, size in enumerate(sizes)}
     steps = " ".join(f"n{index} = Shape <start = 1, end = 2> (e{index})" for index in range(len(sizes)))
@@ -125,7 +125,7 @@ def of_sizes() -> ModelProto:
 
 
 def of_steps() -> ModelProto:
-    """A Loop whose state is the next of a series of numbers."""
+    """Return a model with a Loop whose state is the next number of a series."""
     text = """last, found = Loop (count, , first) <body = b
         (int64 i, bool c, float p) => (bool d, float q, float v) {
             d = Identity(c)
@@ -152,7 +152,7 @@ def of_codes_of_ones() -> ModelProto:
 
 
 COUNTED = "n = Range(first, last, one) f = Cast <to = 1> (n) c = Unsqueeze(f, axis) a = Mul(c, freq)"
-"""Angles of positions, made when the model runs."""
+"""Nodes that compute angles of positions at run time."""
 
 COUNTS = {
     "first": np.array(0),
@@ -230,7 +230,7 @@ CARRIERS: dict[str, ModelProto] = {
         {**COUNTS, "large": np.array(1e4, "f4"), "step": np.array(0.7, "f4"), "zero": np.array(0, "i1")},
     ),
 }
-"""Each holds numbers that are no layer's, where they meet what the model computes with its input."""
+"""Models that store foreign numbers in each carrier, where they meet values computed from the input."""
 
 
 def opaque(proto: ModelProto, folder: Path) -> list[Finding]:
@@ -411,7 +411,7 @@ def test_the_same_numbers_in_every_layer_are_few(tmp_path: Path) -> None:
 
 
 def rounded(value: str, name: str) -> str:
-    """A graph's text that writes a value as codes and reads them again."""
+    """Return graph text that writes a value as codes and reads them again."""
     scale = f"{name}_scale, {name}_zero_point"
     return f"{name}_codes = QuantizeLinear({value}, {scale}) {name} = DequantizeLinear({name}_codes, {scale})"
 
@@ -503,7 +503,7 @@ def test_operators_on_codes_compute_what_they_stand_for(step: float, balanced: b
 
 
 def called(first: str, second: str) -> ModelProto:
-    """Two calls of one function, which adds what it is given to the values."""
+    """Return a model with two calls of one function, which adds its second argument to the data."""
     function = '<domain: "my", opset_import: ["" : 20]> shifted (data, by) => (made) { made = Add(data, by) }'
     made = f"n = Range(nought, sixteen, one) {first} {second} s = my.shifted(h, a) y = my.shifted(s, b)"
     header = '<ir_version: 10, opset_import: ["" : 20, "my" : 1]>'
@@ -517,7 +517,7 @@ def called(first: str, second: str) -> ModelProto:
     [
         ("b = Neg(n)", True),
         ("b = RandomNormal <shape = [16]> ()", False),
-        ("p = Mul(n, rate) q = Sin(p) b = Mul(q, n)", False),  # of what the first is, and of one number
+        ("p = Mul(n, rate) q = Sin(p) b = Mul(q, n)", False),  # from the first call's sources, and one number
     ],
     ids=["a table too", "random", "other numbers of the same source"],
 )

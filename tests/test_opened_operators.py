@@ -1,4 +1,4 @@
-"""Tables that an exporter writes for one operator of PyTorch are PyTorch's; what is off by one place is not."""
+"""Tables that an exporter writes for one PyTorch operator belong to PyTorch; tables off by one place do not."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_an_index_that_is_off_by_one_place_is_no_table_of_pytorch(
 def test_one_number_of_what_was_computed_of_a_codebook_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The words are there as they were, and beside them their squares, of which one is another."""
+    """The words are unchanged; one of the squares stored beside them is changed."""
     monkeypatch.chdir(folder)
     if not Path("coded").exists():
         assert run_here("export", "opened_nets:coded", "-o", "coded", "--via", "dynamo").returncode == 0

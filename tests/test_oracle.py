@@ -1,4 +1,4 @@
-"""An independent oracle: counts and contents from raw safetensors and numpy, with no code of the project."""
+"""An independent oracle: counts and contents from raw safetensors and numpy, without the project's code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def holders(weights: dict[str, np.ndarray], model: Path) -> dict[str, set[str]]:
-    """For each weight, the initializers whose bytes are its own, as they stand or transposed."""
+    """Return the initializers whose bytes equal each weight's, as stored or transposed."""
     by_bytes: dict[bytes, set[str]] = {}
     for tensor in onnx.load(model).graph.initializer:
         by_bytes.setdefault(numpy_helper.to_array(tensor).tobytes(), set()).add(tensor.name)

@@ -1,4 +1,4 @@
-"""Whose each stored tensor is: the ladder of scope evidence, rung by rung."""
+"""Owner of each stored tensor: the ladder of scope evidence, rung by rung."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_placeholders_name_is_followed_as_far_as_modules_are_known(tmp_path: Pat
     assert told(ledger, "p_lm_head_weight")[1] != "name:mangled"
 
 
-# those who read it
+# readers
 
 
 @pytest.mark.parametrize(

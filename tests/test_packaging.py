@@ -1,4 +1,4 @@
-"""What is installed is what the repository says."""
+"""Installed packages equal the repository."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a wheel and a source distribution."""
+    """Folder with a wheel and a source distribution."""
     folder = tmp_path_factory.mktemp("dist")
     hatch(ROOT, folder)
     return folder
@@ -39,7 +39,7 @@ def hatch(root: Path, folder: Path, *options: str) -> None:
 
 
 def kept() -> set[str]:
-    """Every file of the repository that git does not ignore."""
+    """Return every file of the repository that git does not ignore."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode or not (ROOT / ".git").exists():

@@ -1,4 +1,4 @@
-"""Checkpoints of GPTQ and AWQ beside the MatMulNBits files that are made of them."""
+"""Checkpoints of GPTQ and AWQ beside the MatMulNBits files made from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRAPH = f"""g (float[b, {IN}] x) => (float[b, {OUT}] y) {{
 
 
 def drawn(seed: int = 0, *, symmetric: bool = False) -> tuple[Array, Array, Array]:
-    """Codes (in, out), zero points and scales (groups, out)."""
+    """Return codes (in, out), and zero points and scales (groups, out)."""
     random = np.random.default_rng(seed)
     codes = random.integers(0, 16, (IN, OUT), dtype=np.uint8)
     zeros = random.integers(1, 16, (IN // GROUP, OUT), dtype=np.uint8)
@@ -33,7 +33,7 @@ def drawn(seed: int = 0, *, symmetric: bool = False) -> tuple[Array, Array, Arra
 
 
 def weight_of(codes: Array, zeros: Array, scales: Array, group: Array | None = None) -> Array:
-    """(out, in), as `nn.Linear` would hold it; each element by itself."""
+    """Return the weight (out, in) of `nn.Linear`, computed element by element."""
     group = np.arange(IN) // GROUP if group is None else group
     made = np.empty((OUT, IN), np.float32)
     for row in range(IN):
@@ -44,7 +44,7 @@ def weight_of(codes: Array, zeros: Array, scales: Array, group: Array | None = N
 
 
 def words_along_rows(codes: Array) -> Array:
-    """GPTQ's `qweight`: eight codes of a column in a word, the first in its lowest bits."""
+    """Return GPTQ's `qweight`: eight codes of a column in a word, the first in its lowest bits."""
     made = np.zeros((codes.shape[0] // 8, codes.shape[1]), np.uint32)
     for row in range(codes.shape[0]):
         made[row // 8] |= codes[row].astype(np.uint32) << np.uint32(4 * (row % 8))
@@ -52,7 +52,7 @@ def words_along_rows(codes: Array) -> Array:
 
 
 def words_along_columns(codes: Array, order: tuple[int, ...] = tuple(range(8))) -> Array:
-    """Eight codes of a row in a word; `order` says of which column each is, from the lowest bits on."""
+    """Pack eight codes of a row in a word; `order` gives the column of each, from the lowest bits up."""
     made = np.zeros((codes.shape[0], codes.shape[1] // 8), np.uint32)
     for word in range(made.shape[1]):
         for place, column in enumerate(order):
@@ -67,7 +67,7 @@ def packed(
     scales: Array,
     group: Array | None = None,
 ) -> dict[str, Array]:
-    """The tensors of a layer `fc`, as AutoGPTQ, GPTQModel and AutoAWQ write them."""
+    """Return the tensors of a layer `fc`, as AutoGPTQ, GPTQModel and AutoAWQ write them."""
     if method == "awq":
         parts = {
             "qweight": words_along_columns(codes, AWQ_ORDER),
@@ -92,7 +92,7 @@ def checkpoint(folder: Path, method: str, tensors: dict[str, Array]) -> Path:
 
 
 def exported(folder: Path, codes: Array, zeros: Array, scales: Array) -> Path:
-    """The same layer as onnxruntime's model builder writes it: codes of a row two in a byte, scales in FLOAT."""
+    """Save the layer as onnxruntime's model builder writes it: two codes of a row in a byte, scales in FLOAT."""
     blocks = codes.T.reshape(OUT, IN // GROUP, GROUP)
     points = zeros.T  # (out, groups)
     stored = {
@@ -128,7 +128,7 @@ def test_the_weight_is_what_its_codes_stand_for(tmp_path: Path, method: Any, sym
 
 
 def test_each_input_may_be_in_any_group(tmp_path: Path) -> None:
-    """`desc_act` orders the inputs by what they matter."""
+    """`desc_act` orders the inputs by importance."""
     parts, group = drawn(), np.random.default_rng(3).permutation(np.arange(IN) // GROUP)
     original = open_checkpoint(checkpoint(tmp_path / "c", "gptq", packed("gptq", *parts, group=group)))
 

@@ -1,4 +1,4 @@
-"""The modules in notes and names of nodes, and in names of tensors that are paths."""
+"""Modules in the notes and names of nodes, and in tensor names that are paths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def node(name: str = "", **metadata: str) -> Node:
 
 
 def scopes_of(folder: Path, names: list[str], *tensors: str) -> list[str]:
-    """Scopes of nodes in a chain that have these names, in a file with tensors of those."""
+    """Return the scopes of a chain of nodes with these names, in a file with tensors of those names."""
     chain = " ".join(f'["{name}"] v{i + 1} = Relu(v{i})' for i, name in enumerate(names))
     proto = text_model(
         f"g (float[2] v0) => (float[2] v{len(names)}) {{ {chain} }}", {t: ramp(2) for t in tensors}

@@ -1,4 +1,4 @@
-"""The user's own groups: what a pattern finds, who has what several find, and what is left."""
+"""The user's own groups: matches of a pattern, owners of multiple matches, and ungrouped entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WEIGHTS = {
     "encoder.layer.1.fc.bias": ramp(3, start=20),
     "pooler.weight": ramp(3, 2),
 }
-"""21 + (9 + 3) + (9 + 3) + 6 = 51 parameters; `shape` is a constant of 2 without a scope."""
+"""Weights of 21 + (9 + 3) + (9 + 3) + 6 = 51 parameters; `shape` is a constant of 2 elements without a scope."""
 
 TOTALS = ("parameters", "stored_elements", "nbytes", "tensors", "nodes")
 
@@ -61,7 +61,7 @@ def parameters(grouping: Grouping) -> dict[str, int]:
 
 
 def identity(grouping: Grouping, total: str) -> int:
-    """sum(groups) - overlap + ungrouped"""
+    """Return sum(groups) - overlap + ungrouped."""
 
     def of(part: Group) -> int:
         return getattr(part, total)
@@ -77,7 +77,7 @@ def test_own_groups_may_overlap_and_leave_things_out(ledger):
 
     grouping = group_by_patterns(ledger, patterns)
 
-    # 24 + 12 + 6 = 42, of which layer 0 counts 12 again, its bias and layer 1's 3 each: 24 distinct
+    # 24 + 12 + 6 = 42; layer 0 counts its 12 twice, and each bias of 3 twice: 24 distinct
     assert parameters(grouping) == {"encoder": 24, "first": 12, "biases": 6}
     assert (grouping.overlap.parameters, grouping.ungrouped.parameters) == (18, 27)
     assert grouping.match == "all"

@@ -1,4 +1,4 @@
-"""Pictures of timings: whole, the same each time, and safe whatever groups are called."""
+"""Pictures of timings: complete, the same on each run, and safe for all names of groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def texts(picture: bytes) -> list[str]:
-    """Every text of an SVG, a line each."""
+    """Return every text of an SVG, a line each."""
     pytest.importorskip("matplotlib", reason="needs the [report] extra")
     return ["".join(text.itertext()) for text in ET.fromstring(picture).iter(f"{SVG}text")]
 
@@ -33,7 +33,7 @@ def draw(timing: Timing, style: str = "svg") -> bytes:
 
 
 def renamed(timing: Timing, names: Sequence[str]) -> Timing:
-    """The same with as many groups as names, which keep nothing but a time."""
+    """Return the timing with one group for each name, which has only a time."""
     groups = tuple(Group(name, (name,), tensors=1) for name in names)
     points = tuple(
         replace(point, parts=tuple(TimedGroup(g, 1.0 + i, 1) for i, g in enumerate(groups)))

@@ -26,7 +26,7 @@ def hook() -> Any:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository whose hook is ours, run from this source tree instead of an environment of its own."""
+    """Make a repository with this hook, run from the source tree instead of its own environment."""
     shim = tmp_path / "onnxledger"
     shim.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m analyzer "$@"\n')
     shim.chmod(0o755)

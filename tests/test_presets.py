@@ -27,7 +27,7 @@ OF_MATRIX = {
 
 
 def ledger_of(folder: Path, names: tuple[str, ...]) -> Ledger:
-    """A model that adds up vectors, two elements each, of these names."""
+    """Audit a model that sums vectors of two elements each with these names."""
     nodes = " ".join(f'h{i + 1} = Add(h{i}, "{name}")' for i, name in enumerate(names))
     text = f"g (float[2] h0) => (float[2] h{len(names)}) {{ {nodes} }}"
     return audit(folder, text_model(text, {name: ramp(2, start=3 * i) for i, name in enumerate(names)}))
@@ -75,7 +75,7 @@ def test_every_group_has_parameters(module):
 @pytest.mark.parametrize("module", PRESETS)
 def test_auto_finds_the_family_by_its_names(module, form, tmp_path):
     ledger = ledger_of(tmp_path, getattr(Family.read(module), form))
-    # RoBERTa without heads has the very names of BERT
+    # RoBERTa without heads has the same names as BERT
     is_twin = form == "base" and PRESETS[module] == "roberta"
 
     own = find_preset(AUTO, ledger)

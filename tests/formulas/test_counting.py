@@ -193,7 +193,7 @@ JUNK: st.SearchStrategy[Any] = st.one_of(
 
 @st.composite
 def configs(draw: st.DrawFn, key: str, junk: st.SearchStrategy[Any] | None = None) -> dict[str, Any]:
-    """A config of the family with any values; some of its fields, under some of their names, junk among them."""
+    """Draw a config of the family with any values, for some of its fields under any of their names, plus junk."""
     family = load_family(key)
     config: dict[str, Any] = {
         "model_type": draw(st.sampled_from(family.model_types)),
