@@ -77,7 +77,7 @@ def test_own_groups_may_overlap_and_leave_things_out(ledger):
 
     grouping = group_by_patterns(ledger, patterns)
 
-    # 24 + 12 + 6 = 42; layer 0 counts its 12 twice, and each bias of 3 twice: 24 distinct
+    # 24 + 12 + 6 = 42; layer 0's 12 and the two biases of 3 are counted again: 24 distinct
     assert parameters(grouping) == {"encoder": 24, "first": 12, "biases": 6}
     assert (grouping.overlap.parameters, grouping.ungrouped.parameters) == (18, 27)
     assert grouping.match == "all"

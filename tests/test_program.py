@@ -1,4 +1,4 @@
-"""What of a traced program depends on no input: its values, their expressions, and what is computed from what."""
+"""Values of a traced program that depend on no input, with their expressions and origins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.export
 
 
 class Mixing(torch.nn.Module):
-    """Values of parameters, tables of none, a buffer that is written into, and a weight that is only viewed."""
+    """Values of parameters, tables of constants, a buffer that is written to, and a weight that is only viewed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_what_is_written_into_from_an_input_is_no_value(module: Mixing) -> None:
 
 
 class Fixing(torch.nn.Module):
-    """An axis that might vary, which a table of fixed size fixes only after something was computed of its length."""
+    """Module with a dynamic axis, which a table of fixed size fixes only after its length was used in a computation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ def test_each_state_of_a_value_that_is_written_over_is_a_value() -> None:
 
 
 class Filled(torch.nn.Module):
-    """What has the shape of an input, and nothing else of it."""
+    """Module that uses only the shape of an input for some values."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.ones_like(x).cumsum(0).sin() + x.new_full((3, 4), 0.5).cumsum(1).cos()
@@ -168,7 +168,7 @@ def test_what_has_an_inputs_shape_alone_is_known_where_that_is_fixed() -> None:
 def test_a_value_that_is_written_over_says_only_what_was_computed_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where torch can give no program in which nothing is written over."""
+    """Without decompositions, torch has no program without in-place operations."""
     monkeypatch.delattr(torch.export.ExportedProgram, "run_decompositions")
     values = values_of(describe(Writing().eval(), torch.rand(2, 4)))
 
@@ -177,7 +177,7 @@ def test_a_value_that_is_written_over_says_only_what_was_computed_from_it(
 
 
 class Picking(torch.nn.Module):
-    """Holds a tensor that is neither a parameter nor a buffer."""
+    """Module with a tensor that is neither a parameter nor a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +251,7 @@ def test_the_shapes_of_a_file_are_traced(module: Mixing) -> None:
 
 
 class Idle(torch.nn.Module):
-    """One parameter is read, one is not, and a head's is not either."""
+    """Module that reads one parameter, but neither another one nor its head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ class Idle(torch.nn.Module):
 
 
 class Choosing(Idle):
-    """It may be given another input, which is what its other parameter is for."""
+    """Module that reads its other parameter only for an optional input."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
         return x * self.used if y is None else x * self.used + y * self.idle
@@ -273,7 +273,7 @@ class Choosing(Idle):
     ("module", "inputs", "read"),
     [
         (Idle, ["x"], False),
-        (Idle, ["in0"], False),  # forward takes no other
+        (Idle, ["in0"], False),  # forward takes one input only
         (Choosing, ["x"], False),
         (Choosing, ["in0"], None),
         (Choosing, ["y"], None),

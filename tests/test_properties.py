@@ -1,4 +1,4 @@
-"""What holds for every model: random small ones, and random manifests against them."""
+"""Properties of every model: random small models, and random manifests for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from analyzer.formats.json import render_json
 from analyzer.reconciliation import UNBALANCED, ContentMode, Reconciliation, reconcile_ledger
 from analyzer.reports import Inspection
 
-pytestmark = pytest.mark.slow  # models drawn at random
+pytestmark = pytest.mark.slow  # draws random models
 
 MODES: list[ContentMode] = ["none", "sampled", "full"]
 DTYPES = [
@@ -57,7 +57,7 @@ steady = settings(derandomize=True, deadline=None, database=None, max_examples=d
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor of a random model and how it is carried."""
+    """One tensor of a random model, and its carrier."""
 
     name: str
     array: np.ndarray[Any, Any]
@@ -68,7 +68,7 @@ class Stored:
 
 @st.composite
 def tensors(draw: st.DrawFn) -> list[Stored]:
-    """Tensors of any dtype and shape; some repeat an earlier one, as it stands or transposed."""
+    """Draw tensors of any dtype and shape; some repeat an earlier one, perhaps transposed."""
     made: list[Stored] = []
     for index in range(draw(st.integers(0, 7))):
         dtype = draw(st.sampled_from(DTYPES))
@@ -86,7 +86,7 @@ def tensors(draw: st.DrawFn) -> list[Stored]:
 
 
 def build(folder: Path, made: list[Stored]) -> Path:
-    """Write the model; external tensors stand one after the other, shared ones all at the beginning of one file."""
+    """Write the model; external tensors follow each other, and shared ones all start at the beginning of one file."""
     nodes, initializers, outside = [], [], bytearray(b"pad")
     longest = max((t.array.nbytes for t in made if t.carrier == "shared"), default=0)
     for index, tensor in enumerate(made):
@@ -110,7 +110,7 @@ def build(folder: Path, made: list[Stored]) -> Path:
 
 
 def totals(ledger: Ledger) -> dict[str, Any]:
-    """What must not depend on the order of the file."""
+    """Return totals that must not depend on the order of the file."""
     return {
         "parameters": ledger.parameters,
         "stored": ledger.stored_elements,
@@ -124,7 +124,7 @@ def totals(ledger: Ledger) -> dict[str, Any]:
 
 
 def groupings(ledger: Ledger) -> Iterator[Grouping]:
-    """By every key and by two, at every depth, and by patterns that overlap."""
+    """Yield groupings by every key and by two, at every depth, and by overlapping patterns."""
     for by in (*KEYS, "scope,dtype", "op,block"):
         for depth in (None, 1, 2, 3):
             yield group_by(ledger, by, depth)
@@ -225,7 +225,7 @@ HARMLESS = {"rename", "transpose", "rename+transpose", "copy"}
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of PyTorch, and what happened to it on its way into the file."""
+    """A PyTorch parameter, and its change on the way into the file."""
 
     name: str
     array: np.ndarray[Any, Any]
@@ -234,7 +234,7 @@ class Weight:
 
 @st.composite
 def weights(draw: st.DrawFn, changes: list[str]) -> list[Weight]:
-    """Matrices without an equal pair of elements, so that nothing agrees by accident, and none of them square."""
+    """Draw non-square matrices without a pair of equal elements, so that no match is accidental."""
     made, start = [], 1
     for index in range(draw(st.integers(1, 5))):
         rows, columns = draw(st.permutations(range(2, 6)))[:2]
@@ -245,7 +245,7 @@ def weights(draw: st.DrawFn, changes: list[str]) -> list[Weight]:
 
 
 def export(made: list[Weight]) -> onnx.ModelProto:
-    """One MatMul a weight, named after its module as TorchScript names it."""
+    """Return a model with one MatMul for each weight, named after its module as TorchScript names it."""
     nodes, initializers = [], []
 
     def store(name: str, array: np.ndarray[Any, Any], node: str) -> None:

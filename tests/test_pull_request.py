@@ -1,4 +1,4 @@
-"""A pull request that makes a model 3 % larger than main's, as GitHub and its reviewers get to see it."""
+"""A pull request that makes a model 3 % larger than main's, as GitHub and its reviewers see it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SCOPES = {"first": "encoder.layer.0", "up": "encoder.layer.1", "down": "encoder.
 
 
 def model(hidden: int) -> onnx.ModelProto:
-    """Two layers of an encoder; `hidden` is the width of the second."""
+    """Return a model of two encoder layers; `hidden` is the width of the second."""
     weights = {
         "encoder.layer.0.weight": noise(100, 200),
         "encoder.layer.1.up": noise(200, hidden, seed=1),
@@ -57,7 +57,7 @@ def model(hidden: int) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workspace of the pull request's job: its own model, main's report, and the budget. Main's model is gone."""
+    """Make the workspace of the pull request's job: its model, main's report and the budget, but not main's model."""
     folder = runner(tmp_path_factory.mktemp("job"))
     work = folder / "work"
     (work / "models").mkdir()
@@ -71,7 +71,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def checked(job: Path) -> Finished:
-    """What the action's step leaves behind."""
+    """Outputs of the action's step."""
     return run_step(CHECK, {"model": "models/encoder.onnx"}, job)
 
 

@@ -1,4 +1,4 @@
-"""The one-line calls answer what the commands answer."""
+"""The one-line calls give the commands' answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every bridge: random parameters that random changes took into a file, whole or tampered with."""
+"""Properties of every bridge: random parameters that random changes put into a file, intact or tampered with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from analyzer.manifest import Manifest
 from analyzer.model.content import Array
 from analyzer.reconciliation import ContentMode, Line, Reconciliation, reconcile_ledger
 
-pytestmark = pytest.mark.slow  # models drawn at random
+pytestmark = pytest.mark.slow  # draws random models
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=drawn(60))
 
@@ -48,15 +48,15 @@ WIDTH = 16
 
 @dataclass
 class World:
-    """What PyTorch has, and the file that was made of it."""
+    """PyTorch's parameters, and the file made from them."""
 
     arrays: dict[str, Array] = field(default_factory=dict)
     tied: dict[str, str] = field(default_factory=dict)
     groups: list[list[onnx.NodeProto]] = field(default_factory=list)
-    """Nodes that belong together and in this order."""
+    """Nodes that belong together, in this order."""
     stored: dict[str, Array] = field(default_factory=dict)
     culprits: list[set[str]] = field(default_factory=list)
-    """Of each harm, the names by which it may be told."""
+    """Names that may identify each harm."""
 
     @property
     def numel(self) -> int:
@@ -88,7 +88,7 @@ class World:
         return helper.make_model(graph, opset_imports=opsets)
 
     def read(self, name: str, module: str, array: Array, stored: str = "f4") -> None:
-        """Store a matrix, or its transpose in four bits, and let a module multiply by it."""
+        """Store a matrix, or its transpose in four bits, and add a product with it in a module."""
         node, output = f"/{module.replace('.', '/')}/MatMul", f"y{len(self.groups)}"
         if stored == "4 bits":
             self.stored |= packed(name, array.T)
@@ -109,7 +109,7 @@ class World:
 
 
 def store(draw: st.DrawFn, world: World, module: str, way: str) -> str:
-    """One to three new parameters of a module, stored in a way; the name of what holds the first."""
+    """Store one to three new parameters of a module in the given way, and return the name of the first one's tensor."""
     seed = 10 * len(world.arrays)
     rows = draw(st.integers(2, 6))
     stored = draw(st.sampled_from(STORED))
@@ -157,12 +157,12 @@ def store(draw: st.DrawFn, world: World, module: str, way: str) -> str:
 
 
 def harm(draw: st.DrawFn, world: World, module: str, holder: str, way: str) -> None:
-    """Change one stored tensor so that it no longer holds what PyTorch has there."""
+    """Change one stored tensor so that it no longer holds PyTorch's values."""
     name = next(name for name in (holder, f"{holder}_quantized", f"{holder}_Q4") if name in world.stored)
     array = world.stored[name].copy()
     kinds = (
         HARMS if way not in ("copied", "tied twice") else HARMS[1:]
-    )  # what is there twice may be dropped once
+    )  # dropping one of two copies does no harm
     kind = draw(st.sampled_from(kinds))
     world.culprits.append({name, *(known for known in world.arrays if known.startswith(module))})
     is_coded = name != holder
@@ -200,7 +200,7 @@ def harm(draw: st.DrawFn, world: World, module: str, holder: str, way: str) -> N
 
 @st.composite
 def worlds(draw: st.DrawFn, *, harmed: bool = False) -> World:
-    """Up to five modules, constants of the exporter, and perhaps something that was done to the file."""
+    """Draw up to five modules, an exporter's constants, and perhaps harm to the file."""
     world = World()
     for index in range(draw(st.integers(1, 5))):
         module, way = f"layer{index}", draw(st.sampled_from(WAYS))
@@ -235,7 +235,7 @@ def lines(result: Reconciliation) -> dict[str, Any]:
 
 
 def check_sums(world: World, result: Reconciliation) -> None:
-    """The identities of the contract, counted from the outside."""
+    """Check the identities of the contract, counted independently."""
     assert result.manifest.numel == world.numel
     assert world.numel + sum(row.parameter_delta for row in result.bridge) == result.onnx_parameters
     assert world.numel + sum(row.stored_delta for row in result.bridge) == result.ledger.stored_elements

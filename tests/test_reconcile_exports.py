@@ -1,4 +1,4 @@
-"""Real exports reconcile to zero, and what was tampered with is named."""
+"""Real exports reconcile to zero, and tampered tensors are named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.export
 NAMES = [*CONFIGS, "factory"]
 FOLDED = {"resnet", "factory"}
 UNREAD = {"bert-untied"}
-"""Beside the bias of its output matrix it has one that nothing reads."""
+"""Exports of models that have an unread bias beside the bias of the output matrix."""
 
 
 def elements(result: Reconciliation) -> dict[Line, int]:
@@ -208,7 +208,7 @@ def test_a_seed_makes_the_weights_of_the_export_again(exported: Exports) -> None
     assert reconcile_ledger(audit_model(files.model), same.manifest, "full", weights=same.weights).balanced
 
 
-# Tampering: each takes the graph of a copy and returns the PyTorch or file name that must be named.
+# Tampering: each function takes the graph of a copy and returns the PyTorch or file name that must be named.
 
 
 def change_one_ulp(graph: onnx.GraphProto) -> str:
@@ -292,7 +292,7 @@ def stored(graph: onnx.GraphProto, ending: str) -> onnx.TensorProto:
 
 
 def matrices(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
-    """The square weights of attention, in the order of the file; nameless but for the exporter's notes."""
+    """Return the square weights of attention, in file order; only the exporter's notes name them."""
     return [
         t for t in graph.initializer if list(t.dims) == [32, 32] and t.name.startswith(("val_", "onnx::"))
     ]
@@ -303,7 +303,7 @@ def put(tensor: onnx.TensorProto, array: Array) -> None:
 
 
 def between(numel: int) -> int:
-    """A position that is not sampled."""
+    """Return a position that is not sampled."""
     return next(iter(set(range(numel)) - set(sample_positions(numel).tolist())))
 
 
@@ -324,7 +324,7 @@ def as_it_is(graph: onnx.GraphProto) -> None:
 def as_halves(graph: onnx.GraphProto) -> None:
     for tensor in graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT:
-            with np.errstate(over="ignore"):  # a mask's number becomes infinity
+            with np.errstate(over="ignore"):  # a mask's value becomes infinity
                 put(tensor, numpy_helper.to_array(tensor).astype(np.float16))
 
 
@@ -377,7 +377,7 @@ def word_between_the_samples(graph: onnx.GraphProto) -> None:
 
 
 def matrix_between_the_samples(graph: onnx.GraphProto) -> None:
-    # Of a transposed matrix, what stands between the samples of PyTorch's.
+    # An element of the transposed matrix that PyTorch's samples do not include.
     row, column = divmod(between(32 * 32), 32)
     change(matrices(graph)[0], column * 32 + row, one_ulp)
 
@@ -394,7 +394,7 @@ def swap_matrices(graph: onnx.GraphProto) -> None:
 
 
 def swap_rows(graph: onnx.GraphProto) -> None:
-    """Of the table of positions, of which a static export keeps as many rows as it has positions."""
+    """Swap two rows of the table of positions, of which a static export keeps only the rows of its length."""
     rows = next(t for t in graph.initializer if len(t.dims) == 3 and t.dims[2] == 32)
     array = numpy_helper.to_array(rows).copy()
     array[:, [0, 1]] = array[:, [1, 0]]
@@ -517,7 +517,7 @@ def turn_kernel(graph: onnx.GraphProto) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A tampering, and whether it is found at samples, whole, and whole against the checkpoint."""
+    """A tampering, and whether it is detected at samples, in full, and in full against the checkpoint."""
 
     tamper: Callable[[onnx.GraphProto], None]
     found: tuple[bool, bool, bool]
@@ -579,7 +579,7 @@ CASES = {
 
 
 def at_known_positions(manifest: Manifest, values: Values) -> Manifest:
-    """The manifest as if its salt were the one under which `between` says what is not sampled."""
+    """Return the manifest with samples at the positions that `between` assumes, those of an empty salt."""
 
     def again(tensor: Any) -> Any:
         array = next((values[name] for name in tensor.names if name in values), None)

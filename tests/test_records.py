@@ -1,4 +1,4 @@
-"""What a record says of itself in a console and in a notebook, and the rows that a data frame takes."""
+"""Records as shown in a console and in a notebook, and their rows for a data frame."""
 
 from __future__ import annotations
 

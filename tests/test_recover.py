@@ -1,4 +1,4 @@
-"""What `recover` gives back of a file: its own values under PyTorch's names, or the reason why not."""
+"""State dicts that `recover` restores: the file's values under PyTorch's names, or the reason for each loss."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def recovery_of(
 
 
 def state_of(recovery: Recovery, folder: Path) -> dict[str, Array]:
-    """As whoever opens the file sees it."""
+    """Save the state dict and load it from the file."""
     save_state(recovery, folder / "state.safetensors")
     return load_file(folder / "state.safetensors")
 
 
 def alone(folder: Path, proto: onnx.ModelProto) -> Recovery:
-    """What the file gives back by the names in it."""
+    """Recover a file by its own names only."""
     ledger = audit_model(save(folder, proto))
     original, refused = read_own_names(ledger)
     return recover_state(reconcile_ledger(ledger, original.manifest), refused)
@@ -97,14 +97,14 @@ def losses(recovery: Recovery) -> dict[str, str]:
 
 
 def assert_same(state: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    """The same tensors, types, shapes and bits."""
+    """Assert equal names, types, shapes and bits."""
     assert state.keys() == expected.keys()
     for name, array in expected.items():
         assert (state[name].dtype, state[name].shape) == (array.dtype, array.shape), name
         assert state[name].tobytes() == array.tobytes(), name
 
 
-# given back bit by bit
+# restored bit by bit
 
 
 @pytest.mark.parametrize("stored", [W, np.ascontiguousarray(W.T)], ids=["as it is", "transposed"])
@@ -248,7 +248,7 @@ def test_a_buffer_is_given_back_if_a_state_dict_has_it(tmp_path: Path, persisten
     assert recovery.is_whole is not persistent
 
 
-# not every bit
+# restored approximately
 
 
 @pytest.mark.parametrize("axis", [None, 1], ids=["tensor", "channel"])
@@ -302,7 +302,7 @@ def test_a_half_precision_file_is_given_back_in_pytorchs_type_and_marked(tmp_pat
 
 AFTER_A_NORM = "h = SimplifiedLayerNormalization(x, val_0) y = Relu(h)"
 QUERY = "h = Add(x, val_0) q = Reshape(h, heads) s = MatMul(q, keys) y = Softmax(s)"
-"""How what an exporter computed in advance is read."""
+"""Nodes that read a tensor which an exporter computed in advance."""
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_a_product_of_direction_and_length_gives_neither_back(tmp_path: Path) ->
 
 
 def test_what_a_rule_cannot_take_back_is_lost_and_the_rest_is_written(tmp_path: Path) -> None:
-    """A rule that explains a tensor need not be able to undo what was done: nobody is promised its values."""
+    """A rule may explain a tensor without an inverse, so its values cannot be promised."""
     weight = noise(64)
     proto = text_model(
         'g (float[64] x) => (float[64] y) { h = SimplifiedLayerNormalization(x, val_0) y = Add(h, "fc.bias") }',
@@ -440,13 +440,13 @@ def test_what_the_file_lacks_and_what_nobody_knows_are_both_named(tmp_path: Path
     assert not recovery.is_whole
 
 
-# every value is the file's
+# all values come from the file
 
 
 def test_samples_give_nothing_back(tmp_path: Path) -> None:
     original = noise(40, 30)
     changed = original.copy()
-    changed[1, 1] += 1  # between two sampled places
+    changed[1, 1] += 1  # between two sampled positions
     proto = text_model(
         'g (float[1,30] x) => (float[1,40] y) { y = Gemm<transB=1>(x, "fc.weight") }', {"fc.weight": changed}
     )
@@ -609,7 +609,7 @@ def test_without_values_a_convolution_may_be_multiplied_with_a_batchnorm_that_is
     assert "may be multiplied out with a BatchNorm" in reasons(recovery)["conv.weight"]
 
 
-# a file that came alone
+# a file on its own
 
 
 def test_a_file_alone_gives_back_what_it_names(tmp_path: Path) -> None:
@@ -664,7 +664,7 @@ def test_a_file_alone_gives_no_convolution_back_that_a_batchnorm_went_into(tmp_p
     assert "conv.weight, multiplied out with a BatchNorm" in {found.reason for found in recovery.unnamed}
 
 
-# the file that is written
+# the written file
 
 
 def test_the_header_is_as_the_library_writes_it(tmp_path: Path) -> None:
@@ -740,7 +740,7 @@ def test_a_large_tensor_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Beside its manifest: a transposed weight, and nothing else."""
+    """Save a transposed weight alone, beside its manifest."""
     save_manifest(manifest_of(parameter("fc.weight", W)), tmp_path / "manifest.json")
     return save(tmp_path, text_model(ONE_WEIGHT, {"val_0": W.T.copy()}))
 

@@ -53,7 +53,7 @@ def test_a_recovered_state_dict_loads_and_computes_the_same(
 
 
 def difference(model: torch.nn.Module, path: Path) -> float:
-    """Of the logits of PyTorch and onnxruntime, relative to the largest."""
+    """Return the difference of logits between PyTorch and onnxruntime, relative to the largest."""
     session = onnxruntime.InferenceSession(str(path))
     generator = torch.Generator().manual_seed(1)
     highest = {"attention_mask": 2, "token_type_ids": 2}

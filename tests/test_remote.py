@@ -1,4 +1,4 @@
-"""Files that somebody else keeps: siblings, changes, filesystems of fsspec, and what is missing."""
+"""Remote files: siblings, changes, fsspec filesystems, and missing packages."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def test_what_cannot_be_opened_is_a_sentence(location, message):
     assert message in str(caught.value)
 
 
-# a file of this machine
+# a local file
 
 
 def test_a_file_url_is_a_local_file(tmp_path):
@@ -416,11 +416,11 @@ def test_a_file_on_the_hub_is_read_with_the_token_that_fsspec_is_configured_with
     assert {request.headers["Authorization"] for request in server.requests} == {"Bearer SECRET"}
 
 
-# what is not installed
+# packages that are not installed
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    """Make a package as good as not installed, also for modules that have imported it before."""
+    """Make a package appear uninstalled, also for modules that have imported it before."""
     for module in ("analyzer.read.web", "analyzer.read.filesystem"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     for module in [*sys.modules, package]:

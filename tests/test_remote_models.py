@@ -1,4 +1,4 @@
-"""Models behind a URL: the same account as of the file itself, from a fraction of its bytes."""
+"""Models behind a URL: the same account as of the file, from a fraction of its bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(folder: Path) -> Iterator[CountingServer]:
 
 
 def write_bert(path: Path) -> None:
-    """A file of BERT's parameters, 437,928,960 bytes of them in one piece; on disk it is mostly a hole."""
+    """Write a sparse file with BERT's parameters, 437,928,960 bytes in one piece."""
     heads = []
     nodes = b""
     for index, shape in enumerate(BERT):
@@ -177,7 +177,7 @@ def test_a_server_without_ranges_gets_a_sentence(folder, server):
     message = refuse(server)
 
     assert "offers no ranges; download the file and name it" in message
-    assert server.sent.total() < 43_792_896  # what went into buffers before the connection was closed
+    assert server.sent.total() < 43_792_896  # buffered before the connection was closed
 
 
 def test_a_file_that_changes_in_between_gets_a_sentence(folder, server):

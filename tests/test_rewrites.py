@@ -1,4 +1,4 @@
-"""A sample of the rewrite suite stays balanced, but for what is known to be red."""
+"""A sample of the rewrite suite stays balanced, except for known failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EACH = len(BASES) if WHOLE else 2 * len(BASES)
 SAMPLE = {base: [*REWRITES][place::EACH] for place, base in enumerate(BASES)}
 
 RED: dict[str, tuple[str, ...]] = {}
-"""What does not balance yet, by its reason."""
+"""Cases that do not balance yet, by reason."""
 
 
 @pytest.mark.parametrize("base", [pytest.param(base, marks=makes_files, id=base.name) for base in BASES])

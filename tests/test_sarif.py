@@ -44,7 +44,7 @@ def uri(result: Any) -> str:
     return found
 
 
-# what is in it
+# contents
 
 
 def test_every_finding_of_the_catalog_is_a_rule_with_its_explanation():
@@ -122,7 +122,7 @@ def test_a_rule_of_a_config_is_shown_where_it_stands():
     assert place["physicalLocation"]["region"]["startLine"] == 12
 
 
-# which results are the same tomorrow
+# identity of results between runs
 
 
 def test_a_fingerprint_outlives_the_numbers_of_its_message():
@@ -156,13 +156,13 @@ def test_no_more_results_are_written_than_github_takes():
     (run,) = json.loads(render_report(check_report(*many, COPIES), "sarif"))["runs"]
 
     assert len(run["results"]) == 25_000
-    assert run["results"][0]["level"] == "warning"  # what matters most is kept
+    assert run["results"][0]["level"] == "warning"  # the most important results are kept
     (told,) = run["invocations"][0]["toolExecutionNotifications"]
     assert told["message"]["text"].startswith("2 more results")
     assert run["invocations"][0]["executionSuccessful"] is True
 
 
-# which commands have it
+# commands with SARIF
 
 
 def test_an_inspection_has_its_findings(tmp_path):
@@ -206,7 +206,7 @@ def test_what_does_not_balance_is_an_error_of_a_reconciliation_and_of_an_export(
     assert [run["automationDetails"]["id"] for run in runs] == ["onnxledger/reconcile/", "onnxledger/export/"]
 
 
-# what a file names
+# names in a file
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "[click](https://evil)", "\ud800\x00", "<script>", "x" * 5000])

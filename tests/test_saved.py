@@ -1,4 +1,4 @@
-"""A saved report is as good as the model for everything but its contents."""
+"""A saved report can replace the model for everything except its contents."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def path(tmp_path: Path, ledger: Ledger) -> Path:
 
 
 def totals(grouping: Grouping) -> dict[str, tuple[int, ...]]:
-    """What a report holds of each group; a saved report has no nodes."""
+    """Return the totals that a report holds for each group; a saved report has no nodes."""
 
     def of(group: Group) -> tuple[int, ...]:
         uses = group.applications, group.unshared_parameters
@@ -172,7 +172,7 @@ def test_report_of_an_older_version_says_that_it_has_no_blocks(path, by):
 
 
 def make_old(path: Path) -> None:
-    """Take from a report what older versions did not write."""
+    """Remove the keys that older versions did not write."""
     document = json.loads(path.read_text())
     for key in ("blocks", "tree", "components", "content"):
         del document[key]
@@ -208,7 +208,7 @@ def test_reports_are_known_by_their_suffix(name, answer):
     assert is_saved_report(Path(name)) is answer
 
 
-# what is no report
+# files that are no report
 
 
 def test_absent_report_is_said(tmp_path):

@@ -1,4 +1,4 @@
-"""Every test runs once, those of a unit in one process, also where a process dies."""
+"""Every test runs once, and tests of a unit run in one process, even if a process dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def unit_of(test: str) -> str:
 
 
 class Process:
-    """What a scheduler knows of a process of xdist."""
+    """Stand-in for an xdist process, with the attributes that a scheduler uses."""
 
     def __init__(self, name: str) -> None:
         self.name, self.gateway = name, SimpleNamespace(id=name)

@@ -1,4 +1,4 @@
-"""Every JSON document matches its schema, and every key of a schema is explained to its reader."""
+"""Every JSON document matches its schema, and every key of a schema has a description."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MAPS = frozenset(
         "versions",
     }
 )
-"""Keys whose objects have keys of the user's, so that no key is unknown there."""
+"""Keys whose objects have user-defined keys, so that no key is unknown there."""
 
 OPTIONAL = frozenset(
     {
@@ -99,13 +99,13 @@ OPTIONAL = frozenset(
     }
 )
 
-# jsonschema takes 1.0 for an integer, as JSON does; what writes it has counted with floats
+# jsonschema accepts 1.0 as an integer, as JSON does, but a writer of 1.0 has counted in floats
 EXACT = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
 Validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=EXACT)
 
 
 def document_of(report: Report) -> dict[str, Any]:
-    """The document as a reader gets it, who has no NaN: JSON has none."""
+    """Return the document as a reader gets it; JSON has no NaN."""
     document: dict[str, Any] = json.loads(render_json(report), parse_constant=pytest.fail)
     return document
 
@@ -169,7 +169,7 @@ def test_every_object_is_closed_and_every_key_described(name: str) -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_schema_is_that_of_its_record(name: str) -> None:
-    """`make files` writes them."""
+    """`make files` writes the schemas."""
     assert load_schema(name) == generate(name)
 
 
@@ -196,7 +196,7 @@ def test_what_a_record_says_of_values_that_the_code_has_is_so() -> None:
 
 
 def schema_items(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The keys of one table: `a`, `a.b`, `a[].b`; what is described under `$defs` has a table of its own."""
+    """Yield the keys of one table: `a`, `a.b`, `a[].b`; definitions under `$defs` have tables of their own."""
     for key, value in schema.get("properties", {}).items():
         yield prefix + key, value
         yield from schema_items(value, f"{prefix}{key}.")
@@ -205,7 +205,7 @@ def schema_items(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def documented_keys(page: str) -> dict[str, list[tuple[str, str, str]]]:
-    """Key, type and unit of each row of each table of keys, by the name in the heading before it; "" before the first.
+    """Return key, type and unit of each row of each table of keys, by the name in its heading; "" before the first.
 
     A row "keys of `name`" stands for all rows of that table.
     """
@@ -221,7 +221,7 @@ def documented_keys(page: str) -> dict[str, list[tuple[str, str, str]]]:
 
 
 def written_tables(page: str) -> dict[str, list[tuple[str, str, str]]]:
-    """The same as it stands on the page."""
+    """Return the rows as written on the page."""
     tables: dict[str, list[tuple[str, str, str]]] = {}
     heading, in_keys = "", False
     for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
@@ -239,7 +239,7 @@ def written_tables(page: str) -> dict[str, list[tuple[str, str, str]]]:
 
 
 def tables_of(name: str) -> list[tuple[str, dict[str, Any]]]:
-    """The parts of a schema that have a table of keys, by its heading."""
+    """Return the parts of a schema that have a table of keys, with its heading."""
     schema = load_schema(name)
     rows = ((row, part) for row, part in schema["$defs"].items() if row not in ("argument", "dtype"))
     return [("" if name == "manifest" else name, schema), *rows]
@@ -261,7 +261,7 @@ def test_a_page_says_of_each_key_what_its_record_says(page: str) -> None:
 
 
 PARTIAL = frozenset({"head", "totals", "dtypes", "grouping"})
-"""Tables of keys that several documents share."""
+"""Tables of keys that several documents share in part."""
 
 
 @pytest.mark.parametrize("page", TABLES)
@@ -288,7 +288,7 @@ def test_values_that_a_page_lists_are_those_of_the_record(page: str) -> None:
 
 
 def values_of(record: type[Record], prefix: str = "") -> Iterator[tuple[str, set[str]]]:
-    """The keys whose values are listed, with these."""
+    """Yield the keys with a fixed set of values, and that set."""
     for field in msgspec.structs.fields(record):
         found = set(listed_in(msgspec.inspect.type_info(field.type)))
         if found:
@@ -321,7 +321,7 @@ UNITLESS = frozenset(
         "settings.seed",
     }
 )
-"""Numbers that count nothing: versions, places, quotients, values of inputs."""
+"""Numbers that are no counts: versions, positions, ratios, values of inputs."""
 
 
 def test_every_number_on_the_report_page_has_a_unit() -> None:
@@ -392,7 +392,7 @@ def python_of(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
-# what the program writes, held against the schemas
+# documents that the program writes
 
 
 @pytest.mark.parametrize("report", REPORTS)
@@ -580,11 +580,11 @@ def test_the_times_of_two_reports_sum_to_their_profiled_runs(tmp_path: Path) -> 
         assert groups - document["overlap_ms"][side] + rest == pytest.approx(whole)
 
 
-# what a schema refuses
+# documents that a schema refuses
 
 
 def objects(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Paths of all objects; of the objects in an array, only that of the first."""
+    """Yield the paths of all objects, but only the first object of each array."""
     if isinstance(document, dict):
         yield path
         for key, value in document.items():
@@ -634,7 +634,7 @@ def test_a_missing_key_is_refused_unless_it_is_optional(tmp_path: Path) -> None:
             for key, value in list(holder.items()):
                 del holder[key]
 
-                alone = key in OPTIONAL - {"trainable", "frozen"}  # a count and the rest of it come together
+                alone = key in OPTIONAL - {"trainable", "frozen"}  # these two occur together
                 assert is_refused(document, name) is not alone, (name, path, key)
                 holder[key] = value
 
@@ -664,7 +664,7 @@ MEASURES = frozenset(
 )
 
 SIDES = frozenset({"a", "b", "change", "difference"})
-"""Counts, but of two timings times too."""
+"""Keys of counts that are times in a comparison of two timings."""
 
 TIMES = frozenset(
     {
@@ -716,7 +716,7 @@ def test_a_float_is_refused_where_an_integer_is_promised(tmp_path: Path) -> None
 
 
 def one_of_each(paths: Iterable[tuple[str | int, ...]]) -> list[tuple[str | int, ...]]:
-    """The first of those that differ by places in lists alone, whose items have one schema."""
+    """Return the first of all paths that differ only in list indices, as all items of a list have one schema."""
     first: dict[tuple[str | int, ...], tuple[str | int, ...]] = {}
     for path in paths:
         first.setdefault(tuple("" if isinstance(step, int) else step for step in path), path)

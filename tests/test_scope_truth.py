@@ -1,4 +1,4 @@
-"""Scopes of files that deployment tools have worked on, against the modules that PyTorch's parameters are in."""
+"""Scopes of files from deployment tools, compared with the modules of PyTorch's parameters."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings(
         "ignore:invalid value encountered:RuntimeWarning"
-    ),  # the quantizer's calibration
+    ),  # raised by the quantizer's calibration
 ]
 
 UNTOLD = {"llama/default/ort-extended": {"lm_head"}, "t5/default/ort-extended": {"decoder"}}
-"""Files with learned tensors that nothing places, and the first parts of the modules that these are in."""
+"""Files with learned tensors without a scope, and the top-level modules of these tensors."""
 
 
 def is_in(module: str, other: str) -> bool:
@@ -38,7 +38,7 @@ def is_in(module: str, other: str) -> bool:
 
 
 def true_modules(manifest: Manifest, result: Reconciliation) -> dict[Key, list[set[str]]]:
-    """For each entry, the modules of each parameter that it holds; of a tied one all that have a name for it."""
+    """Return the modules of each parameter in each entry; a tied parameter has the modules of all its names."""
     names = {name: parameter.names for parameter in manifest.parameters for name in parameter.names}
     found: dict[Key, list[set[str]]] = defaultdict(list)
     for line in result.parameters:
@@ -68,10 +68,10 @@ FORMS = [
     for name in ("bert", "gpt2", "llama", "t5", "vit")
     for via in ("default", "torchscript")
     for transform in ("ort-extended", "int8", "qdq")
-    if (name, via) != ("llama", "torchscript") or WHOLE  # which nothing else exports
+    if (name, via) != ("llama", "torchscript") or WHOLE  # no other test exports it
 ]
 HELD = [
-    *FORMS[::3],  # all of ort-extended
+    *FORMS[::3],  # all cases of ort-extended
     *((name, "default", "int8") for name in ("bert", "t5", "vit")),
     *((name, "torchscript", "qdq") for name in ("bert", "gpt2", "t5")),
 ]
@@ -82,7 +82,7 @@ def test_no_tensor_is_placed_outside_its_module(
     exported: Exports, name: str, via: str, transform: str
 ) -> None:
     files = exported(name, via=None if via == "default" else via).files
-    path = files.model.with_name(f"{transform}.onnx")  # beside the external data
+    path = files.model.with_name(f"{transform}.onnx")  # in the folder of the external data
     transform_model(transform, files.model, path)
 
     wrong, untold = misplaced(audit_model(path), load_manifest(files.manifest_path))

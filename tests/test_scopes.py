@@ -1,4 +1,4 @@
-"""What exporters leave in names and metadata of values."""
+"""Evidence of scopes that exporters leave in names and in metadata of values."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_what_is_no_report_is_refused_and_nothing_is_written(tmp_path: Path, tex
 
 
 def test_half_a_character_in_a_report_is_refused(report: Path, tmp_path: Path) -> None:
-    """JSON may say one, which no text of UTF-8 holds."""
+    """JSON can contain a lone surrogate, which UTF-8 cannot encode."""
     path = save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
     run_here("verify", path, "--against", path, "--static", "-o", report)
     report.write_text(report.read_text().replace('"onnxledger"', '"\\ud800x"'))
@@ -97,7 +97,7 @@ def test_a_saved_report_reads_as_the_report_did(
     for form in find_saved_formats(saved).values():
         style = next(name for name, each in FORMATS.items() if each is form)
         if style in ("png", "csv") or (saved["command"] == "formula" and style != "json"):
-            continue  # a formula's symbols are its report's: a document has the expressions over fields
+            continue  # only the report has a formula's symbols; a document has expressions over fields
         if style == "svg" and saved["command"] == "cost" and not saved["live"]:
             with pytest.raises(UsageError, match="add --memory"):
                 render_saved(saved, style=style)

@@ -1,4 +1,4 @@
-"""SOURCE in all its forms, and what a user reads when it is wrong."""
+"""SOURCE in all its forms, and the messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
-    """Writes a Python module into the current directory and gives its name."""
+    """Return a function that writes a Python module into the current directory and returns its name."""
 
     def write(text: str) -> str:
         name = f"made_by_{request.node.name.partition('[')[0]}"
@@ -325,7 +325,7 @@ def test_no_two_random_parameters_are_equal_and_none_is_constant(config_folder, 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("value", ["0.1", "1.0", "0.0", "1e-6", "1e-10", "1e-10 * torch.randn(200)"])
 def test_random_parameters_differ_whatever_they_began_as(code, value, dtype):
-    """A tenth is no float32: the spread of many of them is not quite nothing."""
+    """0.1 is not exact in float32, so the standard deviation of many of them is not quite 0."""
     module = code(
         "import torch\n"
         "def build():\n"

@@ -28,7 +28,7 @@ STRAIGHT = {
     "Einsum": 'y = Einsum<equation="bi,oi->bo">(x, {})',
     "unfolded": "c = Cast<to=1>({}) i = Identity(c) y = Gemm<transB=1>(x, i)",
 }
-"""Readers that compute x W^T of what they read."""
+"""Nodes that compute x W^T from W."""
 
 TURNED = {
     "MatMul": "y = MatMul(x, {})",
@@ -38,7 +38,7 @@ TURNED = {
     "Einsum": 'y = Einsum<equation="bi,io->bo">(x, {})',
     "left": "t = Transpose(x) z = Gemm<transA=1>({}, t) y = Transpose(z)",
 }
-"""Readers that compute x W."""
+"""Nodes that compute x W from W."""
 
 LINEAR = {"fc": "Linear"}
 
@@ -52,7 +52,7 @@ def file_of(reader: str, stored: Mapping[str, Array], name: str) -> onnx.ModelPr
 
 
 def in_form(form: str, name: str, reader: str, stored: Array) -> onnx.ModelProto:
-    """A weight as floats, or as 8-bit codes behind a DequantizeLinear."""
+    """Return a model with the weight as floats, or as 8-bit codes before a DequantizeLinear."""
     if form == "float":
         return file_of(reader, {name: stored}, name)
     codes = quantized(name, stored, axis=0)

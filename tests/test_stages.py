@@ -125,7 +125,7 @@ def test_settings_that_make_no_sense_tell_nothing_and_break_nothing(tmp_path, wr
     assert sum(stages(made(tmp_path, body, SIDES, "1,3,8,8", "1,8,4,4")).values()) == 108 + 288
 
 
-# the key where nobody names one
+# the default key
 
 
 def test_stage_is_chosen_where_names_and_blocks_tell_nothing(tmp_path):

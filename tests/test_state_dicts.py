@@ -44,14 +44,14 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With the config of `bert`."""
+    """Folder with the config of `bert`."""
     write_source("bert", tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def tensors(bert: Any) -> TensorDict:
-    """What `bert` holds, nothing shared."""
+    """State dict of `bert`, without shared storage."""
     return {name: tensor.clone() for name, tensor in bert.state_dict().items()}
 
 
@@ -101,7 +101,7 @@ def test_parameters_buffers_and_ties_are_those_of_the_class(
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_names_tell_what_the_class_tells(tmp_path: Path, name: str) -> None:
-    """But for buffers that are not saved; and ViT's names are those of old, as transformers 5 saves them."""
+    """Exceptions are buffers that are not saved, and ViT's old names, which transformers 5 saves."""
     model = resolve_source(write_source(name, tmp_path), SourceOptions(random_weights=True)).model
     with quiet():
         model.save_pretrained(tmp_path)
@@ -382,7 +382,7 @@ def test_shards_of_a_pickled_checkpoint_are_one(bert: Any, folder: Path, tensors
 
 
 class Loud:
-    """Unpickled, it would leave a file."""
+    """Object whose unpickling would create a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Roles by the operator input that reads a tensor."""
+"""Roles from the operator input that reads a tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INT8 = np.arange(6, dtype=np.int8).reshape(2, 3)
 
 
 def decide(folder: Path, nodes: str, array: np.ndarray, *others: str) -> Entry:
-    """The entry of `w` where these nodes read it; the other names are inputs."""
+    """Return the entry of `w` in a model of these nodes; the other names are inputs."""
     inputs = ", ".join(f"float[2] {name}" for name in ("x", *others))
     return entry(audit(folder, text_model(f"g ({inputs}) => (float[2] y) {{ {nodes} }}", {"w": array})), "w")
 
@@ -408,7 +408,7 @@ def test_dequantized_weight_is_learned(tmp_path):
     ("nodes", "role"), [("y = MatMul(x, d)", "parameter"), ("y = Cos(d)", "unattributed")]
 )
 def test_float_that_is_quantized_when_the_model_runs_is_what_reads_it_after_that(tmp_path, nodes, role):
-    """A quantizer puts pairs of nodes around constants too, such as the frequencies of rotary positions."""
+    """A quantizer also puts node pairs around constants, such as the frequencies of rotary positions."""
     found = decide(tmp_path, f"q = QuantizeLinear(w, x) d = DequantizeLinear(q, x) {nodes}", ramp(2, 3))
 
     assert found.role.value == role
@@ -416,7 +416,7 @@ def test_float_that_is_quantized_when_the_model_runs_is_what_reads_it_after_that
 
 @pytest.mark.parametrize("op", ["Gather", "GatherND"])
 def test_quantized_table_whose_rows_are_dequantized_is_learned(tmp_path, op):
-    """What onnxruntime's quantizer makes of an embedding."""
+    """onnxruntime's quantizer writes embeddings in this way."""
     found = decide(tmp_path, f"rows = {op}(w, x) y = DequantizeLinear(rows, x)", INT8)
 
     assert (found.role, found.parameters) == (Role.PARAMETER, 6)
@@ -483,7 +483,7 @@ def test_tensor_attribute_of_an_unknown_operator_is_unattributed(tmp_path):
     ("attribute", "role"), [("nodes_values", "parameter"), ("nodes_hitrates", "constant")]
 )
 def test_list_in_a_tensor_is_what_the_list_is(tmp_path, attribute, role):
-    """In float64 they are called `nodes_values_as_tensor`."""
+    """In float64 the lists are attributes such as `nodes_values_as_tensor`."""
     value = helper.make_tensor("", 11, [2], [1.0, 2.0])
     node = helper.make_node(
         "TreeEnsembleRegressor",
@@ -588,10 +588,10 @@ def test_a_weight_that_a_loop_hands_round_is_read_in_its_body(
 @pytest.mark.parametrize(
     ("nodes", "shape"),
     [
-        ("h = Conv(x, k) s = Mul(h, g) y = Add(s, w)", (1, 4, 1, 1)),  # a norm behind a convolution
+        ("h = Conv(x, k) s = Mul(h, g) y = Add(s, w)", (1, 4, 1, 1)),  # a norm after a convolution
         ("h = Conv(x, k) s = Mul(h, g) y = Sub(s, w)", (1, 4, 1, 1)),
-        ("n = Neg(x) r = Relu(n) y = Mul(r, w)", (1, 4, 1, 1)),  # a slope
-        ("m = ReduceMean(x) r = Sqrt(m) i = Reciprocal(r) y = Mul(i, w)", (1, 1, 2, 2)),  # of groups
+        ("n = Neg(x) r = Relu(n) y = Mul(r, w)", (1, 4, 1, 1)),  # the slope of an activation
+        ("m = ReduceMean(x) r = Sqrt(m) i = Reciprocal(r) y = Mul(i, w)", (1, 1, 2, 2)),  # a norm of groups
         ("m = GlobalAveragePool(x) n = Neg(m) s = Mul(n, x) y = Add(s, w)", (1, 4, 1, 1)),
     ],
 )

@@ -67,7 +67,7 @@ def count(name: str, model_class: str | None = None) -> Formula:
 
 
 def plain(text: str) -> str:
-    """Without code, links' targets and line breaks."""
+    """Return text without code, link targets and line breaks."""
     return re.sub(r"\s+", " ", re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text))
 
 
@@ -80,7 +80,7 @@ def evaluate(text: str, **sizes: int) -> object:
 
 
 def rows(*titles: str) -> list[list[str]]:
-    """The cells of the table that has these titles."""
+    """Return the cells of the table with these titles."""
     head = "| " + " | ".join(titles) + " |\n"
     (_, body) = TEXT.split(head)
     lines = body.partition("\n\n")[0].splitlines()[1:]
@@ -127,7 +127,7 @@ def test_every_file_has_what_the_formula_says_term_by_term():
 
 
 def compared() -> Iterator[list[list[int]]]:
-    """The numbers of each table of terms beside PyTorch and a file."""
+    """Yield the numbers of each table of terms beside PyTorch and a file."""
     for block in BLOCKS:
         for body in re.findall(
             r"^term [^\n]* difference\n(?:─+\n)?(.*?^total .*?)$", block, re.MULTILINE | re.DOTALL

@@ -1,4 +1,4 @@
-"""Blocks are layers in small models of each family; and `make subgraphs` sees when they are not."""
+"""Blocks are layers in small models of each family, and `make subgraphs` detects when they are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tools.subgraphs.truth import Truth, find_truth, from_source, load_truth, sa
 
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")  # each in another process
 EXPORTED, LEGACY = ("exported", "legacy", "ort", "int8"), ("legacy", "legacy-ort", "legacy-int8")
-HELD = {  # tracing anew what TorchScript exports in a second takes ten
+HELD = {  # dynamo takes ten seconds where TorchScript takes one
     "bert": EXPORTED if WHOLE else LEGACY,
     "t5": EXPORTED if WHOLE else LEGACY,
     "resnet": EXPORTED,

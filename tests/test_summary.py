@@ -1,4 +1,4 @@
-"""What a report on a model says first: inputs and outputs, operators, quantization, what is wasted."""
+"""The first part of a report on a model: inputs and outputs, operators, quantization, and wasted bytes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_quantized_weights_are_told_by_how_they_are_read(
 
 
 def test_codes_that_are_looked_up_are_decoded_after_it(tmp_path: Path) -> None:
-    """As onnxruntime's dynamic quantization leaves an embedding."""
+    """onnxruntime's dynamic quantization leaves embeddings in this form."""
     held = {"w": np.arange(-8, 8, dtype="i1").reshape(4, 4), "s": np.array(0.5, "f4"), "z": np.array(0, "i1")}
     body = "c = Gather(w, i) y = DequantizeLinear(c, s, z)"
     (row,) = count_quantized(
@@ -130,7 +130,7 @@ def test_what_is_not_quantized_has_no_row(tmp_path: Path) -> None:
 
 
 def test_waste_is_counted_once(tmp_path: Path) -> None:
-    """A copy that nothing reads is both, and takes its bytes once."""
+    """An unread copy is wasted for two reasons, but its bytes count once."""
     text = "g (float[1,8] x) => (float[1,8] y) { h = MatMul(x, w) a = MatMul(h, twin) y = Relu(a) }"
     weight = noise(8, 8)
     ledger = audit(

@@ -1,4 +1,4 @@
-"""Many models at once: a row each, whatever happens to the others."""
+"""Surveys of many models: one row each, whatever happens to the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add(path: Path, rows: int = 2, **options: bool) -> Path:
 
 @pytest.fixture
 def zoo(tmp_path: Path) -> Path:
-    """Three models, one that is none, and things that are not asked for."""
+    """Make a folder of three models, an invalid model, and files that a survey ignores."""
     folder = tmp_path / "zoo"
     for name, rows in (("layer.10.onnx", 10), ("layer.2.onnx", 2), ("deep/er/tail.onnx", 4)):
         add(folder / name, rows, spare=name.startswith("deep"))
@@ -70,7 +70,7 @@ NAMES = ["deep/er/tail.onnx", "layer.2.onnx", "layer.10.onnx", "page.onnx"]
 
 
 def read(*paths: Path | str, **options: Any) -> Survey:
-    """In this process, which is faster."""
+    """Survey in this process, which is faster."""
     return survey_models(paths, processes=1, **options)
 
 
@@ -89,7 +89,7 @@ def text(survey: Survey, **options: Any) -> str:
 
 
 def die(path: str, **_: object) -> Any:
-    """Reads models, but not all of them survives."""
+    """Audit a model, or die first if the path says so."""
     if "killer" in path:
         os.kill(os.getpid(), signal.SIGKILL)
     if "quitter" in path:
@@ -227,7 +227,7 @@ def test_the_command_reports_all_others_and_exits_2_where_a_process_died(
 def test_an_interrupt_of_the_whole_group_ends_it_at_once_with_one_word(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import signal, sys, time\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored by default in background jobs
         "from pathlib import Path\n"
         "def read(path, **options):\n"
         "    Path(path).with_suffix('.started').touch()\n"
@@ -251,7 +251,7 @@ def test_an_interrupt_of_the_whole_group_ends_it_at_once_with_one_word(tmp_path:
     assert stderr.strip() == "interrupted"
 
 
-# which files
+# choice of files
 
 
 def test_a_folder_is_every_model_below_it_in_natural_order(zoo: Path) -> None:
@@ -338,7 +338,7 @@ def test_a_folder_may_be_deeper_than_the_stack(tmp_path: Path) -> None:
     add(tmp_path / "a.onnx").rename(tmp_path / place / "a.onnx")
 
     found = find_models([tmp_path])
-    subprocess.run(["rm", "-rf", "d"], cwd=tmp_path, check=True)  # the cleaning up of pytest recurses
+    subprocess.run(["rm", "-rf", "d"], cwd=tmp_path, check=True)  # pytest's cleanup is recursive
 
     assert found == (f"{tmp_path}/{place}/a.onnx",)
 
@@ -369,7 +369,7 @@ def test_an_export_with_several_models_is_one_artifact_and_no_survey(zoo: Path) 
 
     jsonschema.validate(found, load_schema("inspect"))
     assert [row["component"] for row in found["components"]] == ["layer.2", "layer.10"]
-    assert names(read(zoo), zoo) == NAMES[:3]  # which the library still says of all files below it
+    assert names(read(zoo), zoo) == NAMES[:3]  # the library still lists all files below it
 
 
 def test_a_component_that_cannot_be_read_is_no_row_but_an_error(zoo: Path) -> None:
@@ -598,13 +598,16 @@ def test_hostile_names_of_files_reach_neither_terminal_nor_json_as_they_are(tmp_
     assert written.isascii()
     paths = [Path(row["path"]).name for row in json.loads(written)["models"]]
     assert "not-utf8-\\xff.onnx" in paths
-    assert "".join(paths).encode()  # no half of a surrogate pair
+    assert "".join(paths).encode()  # no lone surrogate
 
 
 def read_terminal(ours: int) -> str:
-    """All that is written to a terminal until nobody has it open; unread, some KiB of it would stop the writer."""
+    """Read a terminal's output until its writer closes it; some unread KiB would block the writer."""
     shown = b""
-    with open(ours, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # EIO is its end on Linux
+    with (
+        open(ours, "rb", buffering=0) as terminal,
+        contextlib.suppress(OSError),
+    ):  # EIO marks its end on Linux
         while piece := terminal.read(1 << 12):
             shown += piece
     return shown.decode()
@@ -627,7 +630,7 @@ def test_a_terminal_gets_a_bar_without_the_escapes_of_a_name(tmp_path: Path, is_
     assert "\x1b[2J" not in shown
 
 
-# files that others made
+# third-party files
 
 
 @pytest.mark.child

@@ -1,4 +1,4 @@
-"""Which numbers are a table that needs no learning, and which are not."""
+"""Arrays that are tables without learned information, and arrays that are not."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def angles(positions: int, width: int, base: float = 1e4, start: int = 0) -> Arr
 
 
 def halves(positions: int, width: int, wave: Callable[[Array], Array], base: float = 1e4) -> Array:
-    """As rotary embeddings of Llama stand: each column twice, side by side."""
+    """Return tables of Llama's rotary embeddings: each column twice, side by side."""
     return np.tile(wave(angles(positions, width, base)), (1, 2))
 
 
 def interleaved(positions: int, width: int, start: int = 0) -> Array:
-    """As Vaswani et al. have positions: a sine and a cosine in turns."""
+    """Return positions of Vaswani et al.: sines and cosines in alternate columns."""
     table = np.empty((positions, width))
     table[:, 0::2], table[:, 1::2] = (
         np.sin(angles(positions, width, start=start)),
@@ -49,7 +49,7 @@ def distances(rows: int, columns: int) -> Array:
 
 
 def slopes(heads: int) -> Array:
-    """ALiBi's: powers of 2^(-8/n), and every other one of twice as many heads for what is beyond a power of two."""
+    """Return ALiBi's slopes: powers of 2^(-8/n); beyond a power of two, every other slope of twice as many heads."""
     power = 1 << int(math.log2(heads))
     first = 2.0 ** (-8 / power * np.arange(1, power + 1))
     more = 2.0 ** (-4 / power * np.arange(1, 2 * power + 1, 2))
@@ -76,7 +76,7 @@ def shifted_windows() -> Array:
 
 
 def scaled_frequencies() -> Array:
-    """Llama 3's: low frequencies divided by 8, those between smoothly."""
+    """Return Llama 3's frequencies: low ones divided by 8, with a smooth transition."""
     freq = frequencies(128, 5e5)
     length = 2 * np.pi / freq
     smooth = np.clip((8192 / length - 1) / 3, 0, 1)
@@ -84,14 +84,14 @@ def scaled_frequencies() -> Array:
 
 
 def yarn_frequencies() -> Array:
-    """YaRN's: the fast ones as they are, the slow ones divided by 4, those between by a ramp."""
+    """Return YaRN's frequencies: fast ones unchanged, slow ones divided by 4, with a linear ramp between."""
     freq = frequencies(64)
     ramp = np.clip((np.arange(32) - 9) / 8, 0, 1)
     return (1 - ramp) * freq + ramp * freq / 4
 
 
 def rotary_grid(rows: int, columns: int) -> Array:
-    """As EVA's: the sines, then the cosines of a place's row and column, each frequency twice."""
+    """Return EVA's table: sines, then cosines of a position's row and column, each frequency twice."""
     freq = np.repeat(frequencies(8), 2)
     row, column = (place.reshape(-1, 1) for place in np.indices((rows, columns)))
     turned = np.concatenate([row * freq, column * freq], axis=1)
@@ -99,26 +99,26 @@ def rotary_grid(rows: int, columns: int) -> Array:
 
 
 def sinusoids_of_grid(rows: int, columns: int) -> Array:
-    """As MAE's and diffusion transformers': sines and cosines of a place's column, then of its row."""
+    """Return the table of MAE and diffusion transformers: sines and cosines of a position's column, then of its row."""
     row, column = (np.outer(place.ravel(), frequencies(16)) for place in np.indices((rows, columns)))
     return np.concatenate([np.sin(column), np.cos(column), np.sin(row), np.cos(row)], axis=1)
 
 
 def padded(row: int) -> Array:
-    """As fairseq's: sines, then cosines, and zeros for the position of padding."""
+    """Return fairseq's table: sines, then cosines, and zeros in the row of the padding position."""
     table = np.concatenate([np.sin(angles(40, 32)), np.cos(angles(40, 32))], axis=1)
     table[row] = 0
     return table
 
 
 def counted_down(first: int, last: int) -> Array:
-    """As XLNet's: sines, then cosines, of distances from one side of a token to the other."""
+    """Return XLNet's table: sines, then cosines, of distances from one side of a token to the other."""
     turned = np.outer(np.arange(first, last, -1), frequencies(32))
     return np.concatenate([np.sin(turned), np.cos(turned)], axis=1)
 
 
 def box() -> Array:
-    """Ones between all places but the first, as Funnel's are between all but the class token."""
+    """Return Funnel's mask: ones between all positions except the class token, which is first."""
     mask = np.ones((11, 9))
     mask[0] = mask[:, 0] = 0
     return mask
@@ -318,12 +318,12 @@ def test_waves_of_any_slope_frequency_or_phase_carry_them(kind: str) -> None:
 
 @pytest.mark.parametrize("first", [0.9, 1.0])
 def test_a_base_is_not_long_looked_for_in_rounded_waves_of_no_series(first: float) -> None:
-    """Thousands of bases beside hundreds of rows would take seconds and 130 MiB, for each table."""
+    """A search of thousands of bases over hundreds of rows would take seconds and 130 MiB for each table."""
     speeds = np.sort(np.random.default_rng(0).uniform(0, 1, 31))[::-1]
     turns = np.arange(300)[:, None] * np.array([first, *speeds])
     waves = np.concatenate([np.cos(turns), np.sin(turns)], axis=1).astype(np.float16)
 
-    is_known_table(waves)  # usual tables are made once
+    is_known_table(waves)  # caches the usual tables
     tracemalloc.start()
     is_known = is_known_table(waves)
     _, held = tracemalloc.get_traced_memory()
@@ -344,7 +344,7 @@ def test_rounded_waves_of_any_base_are_known(base: float, positions: int) -> Non
 
 @pytest.mark.parametrize("seed", range(40))
 def test_signs_are_no_waves_of_half_a_turn(seed: int) -> None:
-    """Whose sines are nothing but rounding, in proportion to which all is near."""
+    """At half a turn, sines are only rounding errors, relative to which any value is close."""
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], (3, 16))
 
     assert count_free(signs) == signs.size
@@ -378,7 +378,7 @@ def test_diagonal_of_noise_is_no_mask() -> None:
     assert count_free(np.diag(np.random.default_rng(0).standard_normal(12))) == 144
 
 
-# what has no say
+# arrays without structure
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_waves_of_other_frequencies_than_a_series_carry_them(
     change: str, wave: Callable[[Array], Array]
 ) -> None:
     random, freq, phase, gain = np.random.default_rng(0), yarn_frequencies(), 0.0, np.ones(32)
-    if change == "turned" and wave is np.sin:  # cosines are the same either way
+    if change == "turned" and wave is np.sin:  # reversed frequencies give the same cosines
         gain = -gain
     elif change in ("turned", "rising"):
         freq = freq[::-1]
@@ -483,7 +483,7 @@ def test_positions_from_last_to_first_are_no_distances() -> None:
 
 @pytest.mark.parametrize("factor", [1.2, 1.5])
 def test_frequencies_of_which_one_is_faster_than_its_turn_are_no_scaled_ones(factor: float) -> None:
-    """Long contexts make frequencies slower, one after another."""
+    """Methods for long contexts slow frequencies down monotonically."""
     freq = frequencies(32)
     freq[9] *= factor
     table = np.sin(np.outer(np.arange(40), freq))
@@ -543,7 +543,7 @@ def test_sines_of_both_coordinates_of_a_picture_are_a_table() -> None:
 
 
 def test_a_vector_that_is_no_table_is_known_by_few_operations() -> None:
-    """A file may hold 10,000 of four elements: each is asked whether it is a series before it is compared again."""
+    """A file may hold 10,000 vectors of four elements: a cheap test for a series must precede the comparisons."""
     vectors = np.random.default_rng(0).uniform(0.2, 2, (100, 4))
     profile = cProfile.Profile()
 
@@ -564,7 +564,7 @@ def test_a_series_is_one_whole_again_or_each_twice(series: Array) -> None:
 
 
 def buckets(rows: int, columns: int, count: int, farthest: int, *, both: bool = True) -> Array:
-    """As T5 has them: of each side so many, the first half one by one."""
+    """Return T5's buckets: `count` on each side, of which the first half are single distances."""
     distance = distances(rows, columns)
     side = np.where(distance > 0, count if both else 0, 0)
     size, exact = np.abs(distance) if both else np.maximum(-distance, 0), count // 2

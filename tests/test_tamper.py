@@ -1,4 +1,4 @@
-"""A sample of the tamper suite is told, but for what is known to be silent; and the suite counts as it says."""
+"""A sample of the tamper suite is detected, except for known misses, and the suite counts correctly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EACH = (2 if WHOLE else 4) * len(BASES)
 SAMPLE = {base: MUST[place::EACH] for place, base in enumerate(BASES)}
 
 SILENT: dict[str, tuple[str, ...]] = {}
-"""What is not told yet, by its reason."""
+"""Cases that are not detected yet, by reason."""
 
 
 @pytest.mark.parametrize("base", [pytest.param(base, marks=makes_files, id=base.name) for base in BASES])
@@ -72,7 +72,7 @@ def test_the_tables_say_what_is_told_of_what_changes() -> None:
     assert "| planted/bools | 1 | `bert-masked-lm/dynamic` |" in document
 
 
-# What stands under both suites
+# Parts of both suites
 
 
 def surgery(text: str) -> Surgery:

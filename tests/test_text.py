@@ -37,7 +37,7 @@ def layers(count: int) -> onnx.ModelProto:
 
 
 def named(name: str) -> onnx.ModelProto:
-    """A weight of any name, also one that the text form cannot hold."""
+    """Return a model with a weight of any name, even one that ONNX text cannot hold."""
     proto = text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }")
     proto.graph.initializer.append(numpy_helper.from_array(ramp(3, 2), name))
     proto.graph.node[0].input[1] = name
@@ -49,9 +49,9 @@ def inspect(ledger: Ledger, grouping: Grouping | None = None, **options: object)
 
 
 def table(text: str, heading: str) -> list[list[str]]:
-    """The rows of the table whose head begins with `heading`, as cells without bars; the last is its total.
+    """Return the rows of the table whose head begins with `heading`, as cells without bars; the last is its total.
 
-    A row of a tree keeps its indent.
+    Rows of a tree keep their indentation.
     """
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(heading))
@@ -67,12 +67,12 @@ def table(text: str, heading: str) -> list[list[str]]:
 
 
 def number(text: str) -> int:
-    """A printed count; `12 x 7,087,872` is that many in all."""
+    """Parse a printed count; `12 x 7,087,872` is the product."""
     return math.prod(int(part) for part in text.replace(",", "").replace("+", "").split(" x "))
 
 
 def reports(folder: Path, proto: onnx.ModelProto) -> dict[str, str]:
-    """Every kind of report on one model."""
+    """Return every kind of report on one model."""
     ledger = audit(folder, proto)
     grouping = group_by(ledger)
     weights = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
@@ -150,7 +150,7 @@ def test_long_name_loses_its_middle_or_no_letter_where_all_was_asked_for(tmp_pat
     whole = [row[0] for row in table(inspect(ledger, verbose=True), "tensor ")]
 
     first, _, last = short[0].partition("…")
-    assert len(short) == 2  # and the total
+    assert len(short) == 2  # one row, and the total
     assert LONG.startswith(first)
     assert LONG.removesuffix(".weight").endswith(last)
     assert "".join(whole[:-1]) == LONG
@@ -266,7 +266,7 @@ BERT = {
 
 
 def model_of(shapes: Mapping[str, tuple[int, int]]) -> onnx.ModelProto:
-    """A model with a weight in each of these modules."""
+    """Return a model with a weight in each of these modules."""
     nodes = " ".join(f'y{i} = MatMul(x, "{name}.weight")' for i, name in enumerate(shapes))
     weights = {
         f"{name}.weight": ramp(*shape, start=100 * i) for i, (name, shape) in enumerate(shapes.items())
@@ -401,7 +401,7 @@ def test_large_counts_of_many_layers_are_not_cut(tmp_path):
 
 
 def placed(ledger: Ledger, *runs: Run, has_scopes: bool = True) -> Ledger:
-    """The ledger with its layers in blocks, as if they had been found."""
+    """Return the ledger with its layers in blocks, as if blocks had been found."""
 
     def place(entry: Entry) -> Member:
         layer = re.search(r"layer\.(\d+)", entry.scope)
@@ -460,7 +460,7 @@ def test_a_file_without_scopes_is_grouped_by_block(bert):
 
 
 def used(ledger: Ledger, times: Mapping[str, int]) -> Ledger:
-    """The ledger as if what is in these modules were used so many times."""
+    """Return the ledger as if entries of these modules were applied the given number of times."""
     return replace(
         ledger,
         entries=tuple(
@@ -552,7 +552,7 @@ def test_rows_that_are_left_out_are_summed_in_others(tmp_path, rows):
     others = [row for row in groups if row[0].endswith((" other]", " others]"))]
     left = sum(1 for part in group_by(ledger, depth=3).groups if part.tensors) - rows
     assert [row[0] for row in others] == [format_others(left)]
-    assert len(groups) == rows + 2  # and the total
+    assert len(groups) == rows + 2  # the others' row, and the total
 
 
 def test_zero_rows_shows_all(tmp_path):

@@ -1,4 +1,4 @@
-"""Numbers and names as a person reads them."""
+"""Numbers and names as printed for readers."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_printed_names_hold_no_control_or_format_character(name):
 
 
 def test_rows_of_what_is_not_shown_are_written_in_one_place():
-    """`[1 others]` came of each report writing its own."""
+    """Separate code in each report once printed `[1 others]`."""
     sources = {path: path.read_text(encoding="utf-8") for path in Path(text.__file__).parent.rglob("*.py")}
 
     assert len(sources) > 200

@@ -1,4 +1,4 @@
-"""`onnxledger time`, and `compare` of what it saved: options, files, exit codes."""
+"""`onnxledger time`, and `compare` of its saved reports: options, files, exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def message(*arguments: str | Path) -> str:
-    """The sentence of a command that cannot answer."""
+    """Return the message of a command that cannot answer."""
     result = run(*arguments)
     assert isinstance(result.exception, OnnxLedgerError), result.output
     assert result.stdout == ""
@@ -47,7 +47,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the library is asked for; it answers with a timing that was made by hand."""
+    """Record the arguments of the library's call, which returns a hand-made timing."""
     found: dict[str, Any] = {}
     made = timings.make_timing(tmp_path)
 
@@ -59,7 +59,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-# what is asked
+# arguments
 
 
 def test_every_option_reaches_the_library(model: Path, asked: dict[str, Any], tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_users_groups_go_with_their_patterns(model: Path, asked: dict[str, A
     assert list(asked["own"].patterns) == ["all"]
 
 
-# what is written
+# outputs
 
 
 def test_reports_and_plots_follow_their_suffixes(model: Path, asked: dict[str, Any], tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
     assert "no format for the suffix '.svg'; use one of .json, .txt" in told
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What `time` and the comparison of two timings print: every column adds up to the run that was measured."""
+"""Reports of `time` and of two timings: every column adds up to the measured run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Golden = Callable[[str, str], None]
 
 
 def summed(row: dict[str, Any]) -> float:
-    """What must be the mean profiled run, of a document or of a point in one."""
+    """Return the sum that must equal the mean profiled run, for a document or one of its points."""
     groups = math.fsum(group["ms"] for group in row["groups"])
     return groups - row["overlap_ms"] + row["ungrouped_ms"] + row["unattributed_ms"] + row["overhead_ms"]
 
@@ -193,7 +193,7 @@ def test_a_median_of_too_few_runs_is_a_warning(tmp_path: Path) -> None:
 
 
 def flat(timing: Timing, *, verbose: bool = False) -> str:
-    """The text with each line break a blank."""
+    """Return the text with each line break as a space."""
     return " ".join(render_text(timing, RenderOptions(verbose=verbose)).split())
 
 
@@ -343,11 +343,11 @@ def test_without_a_clear_difference_the_comparison_says_so(tmp_path: Path) -> No
     assert "as fast: 8.00 ms a run; no group differs clearly" in render_text(compare_timings(timing, timing))
 
 
-# a device's own clock
+# device clock
 
 
 def by_device(timing: Timing, *, plain: float = 8.0) -> Timing:
-    """The same, of kernels that a GPU timed, which profiling did not slow down."""
+    """Return the timing with kernels that a GPU timed, which profiling did not slow down."""
     point = timing.points[0]
     kernels = (
         KernelTime("embed", "Gather", "CUDAExecutionProvider", 7.0, ("embeddings",), "name:same", 1),

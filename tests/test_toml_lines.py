@@ -1,4 +1,4 @@
-"""Lines of a TOML document: every key, table and element that tomllib finds has one, and the right one."""
+"""Lines of a TOML document: every key, table and element that tomllib finds has its correct line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyzer.budget.config.toml_lines import Path, find_lines
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Everything inside of a document, by the way that leads to it."""
+    """Yield the path of every value in a document."""
     if path:
         yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

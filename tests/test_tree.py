@@ -1,4 +1,4 @@
-"""Groups under each other: subtotals that add up, neighbours that fold, rows that are left out."""
+"""Trees of groups: subtotals add up, equal neighbours fold, and rows may be left out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOTHING = Group("")
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of a made-up ledger."""
+    """A tensor of an invented ledger."""
 
     scope: str | None
     elements: int = 4
@@ -51,7 +51,7 @@ class Stored:
 
 
 def ledger_of(stored: Sequence[Stored]) -> Ledger:
-    """A ledger of these tensors, as if a file held them."""
+    """Return a ledger of these tensors, as if a file held them."""
     entries = tuple(_entry(index, item) for index, item in enumerate(stored))
     tensors = tuple(entry.tensor for entry in entries)
     nbytes = sum(tensor.nbytes for tensor in tensors)
@@ -101,7 +101,7 @@ def _entry(index: int, item: Stored) -> Entry:
 
 
 def grouped(names: Mapping[str, int | Group], by: str = "scope", depth: int | None = 99) -> Grouping:
-    """Groups by their names: a number stands for so many parameters of four bytes."""
+    """Return groups by name; a number is a count of parameters of four bytes each."""
     groups = tuple(
         value if isinstance(value, Group) else learned(name, value) for name, value in names.items()
     )
@@ -124,12 +124,12 @@ def constant(name: str, elements: int = 1) -> Group:
 
 
 def outline(rows: Sequence[TreeRow]) -> list[tuple[str, int, int]]:
-    """Each row's indented title, how many groups it stands for, and the parameters of each."""
+    """Return each row's indented title, its number of groups, and the parameters of each group."""
     return [("  " * row.level + row.title, row.count, row.parameters) for row in rows]
 
 
 def check(rows: Sequence[TreeRow], grouping: Grouping) -> None:
-    """What must hold for every tree: subtotals add up, and a folded row counts each of its groups alike."""
+    """Check every tree's rules: subtotals add up, and all groups of a folded row have equal counts."""
     for total in TOTALS:
         outermost = sum(getattr(row.total, total) for row in rows if not row.level)
         assert outermost == sum(getattr(group, total) for group in grouping.groups)
@@ -143,7 +143,7 @@ def check(rows: Sequence[TreeRow], grouping: Grouping) -> None:
 
 
 def children(rows: Sequence[TreeRow]) -> Iterator[tuple[TreeRow, list[TreeRow]]]:
-    """Each row with those directly under it."""
+    """Yield each row with the rows directly below it."""
     for at, row in enumerate(rows):
         under = itertools.takewhile(lambda other, row=row: other.level > row.level, rows[at + 1 :])
         yield row, [other for other in under if other.level == row.level + 1]
@@ -633,7 +633,7 @@ def test_sum_is_less_what_is_counted_twice():
     assert (total.parameters, total.nbytes, total.tensors) == (10, 40, 1)
 
 
-# whatever the ledger
+# any ledger
 
 PARTS = ["layer", "0", "1", "2", "3", "fc", "norm", "", "[x]", "(own)", "0-1", "a / b"]
 
@@ -658,7 +658,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
 
 KEY_LISTS = [*KEYS, *map(",".join, itertools.permutations(KEYS, 2))]
 DEPTHS = sampled(range(1, 9), (1, 2, 8))
-"""Of external cases, at every key; random ledgers have all of them."""
+"""Depths at which external cases are grouped by every key; random ledgers use all depths."""
 
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=150)
@@ -675,7 +675,7 @@ def test_subtotals_add_up_for_random_ledgers(ledger, by, depth):
 
 
 def check_sums(rows: Sequence[TreeRow], grouping: Grouping) -> None:
-    """As `check`, for names that may be anything: two may read alike."""
+    """Check the sums as `check` does, for arbitrary names, two of which may look alike."""
     for total in TOTALS:
         outermost = sum(getattr(row.total, total) for row in rows if not row.level)
         assert outermost == sum(getattr(group, total) for group in grouping.groups)
@@ -695,13 +695,13 @@ def test_name_of_a_hundred_thousand_parts_has_a_row():
     assert row.total.name == deep
 
 
-# the files of others
+# third-party files
 
 FOLDER = Path(os.environ.get("ONNXLEDGER_CASES", Path(__file__).parents[2] / "shared")) / "models"
 
 
 def cases() -> list[str]:
-    """Each case's file; one that skips where the folder is absent."""
+    """Return the file of each case, or nothing if the folder is absent."""
     if not (FOLDER / "expected.json").is_file():
         return []
     found = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))["cases"]
@@ -725,7 +725,7 @@ def test_totals_of_a_file_are_the_same_at_every_depth_and_key(file):
     for by, depth in itertools.product(KEY_LISTS, DEPTHS):
         grouping = group_by(ledger, by, depth)
         if grouping.depth is None and depth > 1:
-            continue  # the same again
+            continue  # same as at depth 1
         rows = build_tree(grouping)
         check_sums(rows, grouping)
         outermost = sum_groups("", [row.total for row in rows if not row.level])

@@ -1,4 +1,4 @@
-"""Modules that the example inputs of an export leave unused: found, written, told, and nothing told where none is."""
+"""Modules that an export's example inputs do not reach: found, saved and reported, without false reports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Tower(nn.Module):
 
 
 class Talker(nn.Module):
-    """A text model that looks at pictures where it is given any."""
+    """A text model with optional image inputs."""
 
     def __init__(self) -> None:
         super().__init__()

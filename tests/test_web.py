@@ -1,4 +1,4 @@
-"""Servers as they are: without ranges, slow, broken, moved, and not always well-meant."""
+"""Real servers: without ranges, slow, broken, moved, or hostile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[CountingServer]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[CountingServer]:
-    """A server of the same folder at another origin."""
+    """Server of the same folder at another origin."""
     with serving(tmp_path) as serving_server:
         yield serving_server
 
@@ -57,7 +57,7 @@ def test_a_server_without_ranges_is_named_and_its_file_not_downloaded(server):
     said = refusal(server)
 
     assert said == "the server (counting/1) offers no ranges; download the file and name it"
-    assert server.sent.total() < 40_000_000  # what the buffers of two sockets held
+    assert server.sent.total() < 40_000_000  # at most the buffers of two sockets
 
 
 def test_a_server_that_loses_its_ranges_sends_nothing_that_is_kept(server):

@@ -1,4 +1,4 @@
-"""Who provides each value and who reads it."""
+"""Providers and readers of each value."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_what_a_call_gives_is_found_in_the_body_and_what_one_call_is_given_aroun
     linear = next(graph for graph in model.graphs if "".join(graph.path).endswith("Linear"))
     assert wiring.find(linear.path, "b") == GraphInput(
         linear.path, "b"
-    )  # two calls give it different weights
+    )  # its two calls pass different weights
     assert wiring.look_up(inner.path, "q") == GraphInput(inner.path, "q")
 
 
@@ -306,11 +306,11 @@ def test_functions_that_call_each_other_in_a_circle_end(tmp_path, count):
     assert wiring.find((), "h") is not None
 
 
-# any functions
+# random functions
 
 
 def random_functions(seed: int) -> onnx.ModelProto:
-    """Functions that call those before them, hand inputs through, leave inputs out and name outputs nobody has."""
+    """Return functions that call earlier ones, pass inputs through, omit inputs and name undefined outputs."""
     drawn = random.Random(seed)
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
 
@@ -344,7 +344,7 @@ def random_functions(seed: int) -> onnx.ModelProto:
 
 
 def found_by_hand(wiring: Wiring, path: Any, name: str, calls: tuple[Node, ...] = ()) -> object:
-    """What `Wiring.find` finds, followed call by call with nothing kept."""
+    """Return the result of `Wiring.find`, followed call by call without a cache."""
     found = wiring.look_up(path, name) if name else None
     if isinstance(found, GraphInput) and found.path in wiring._bodies:
         sites = calls[-1:] or wiring._sites[found.path]

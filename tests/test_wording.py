@@ -1,4 +1,4 @@
-"""Values in messages are short, and those that are short are as Python has them."""
+"""Values in messages are short, and short values are written as in Python."""
 
 from __future__ import annotations
 

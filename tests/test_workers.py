@@ -1,4 +1,4 @@
-"""Calls in processes of their own: order, deaths, interrupts."""
+"""Calls in child processes: order, deaths, interrupts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.child
 
 
 def double_late(number: int) -> int:
-    """The first arguments take longest."""
+    """Double a number after a delay; the first arguments take longest."""
     time.sleep(0.2 / (1 + number))
     return 2 * number
 
@@ -32,7 +32,7 @@ def die_of_odd(number: int) -> int:
 
 
 class DeadlyToLoad:
-    """A function that ends whoever is told to call it, before it has said that it is ready."""
+    """Function that kills each process that loads it, before the process reports that it is ready."""
 
     def __call__(self, number: int) -> int:
         return number
@@ -150,7 +150,7 @@ def test_a_process_ends_with_the_one_that_was_killed_before_it_could_end_it(prog
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        time.sleep(1)  # until it watches
+        time.sleep(1)  # until it watches its parent
         parent.kill()
 
     until = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""A file of a wrapper that gave its inputs names of its own, beside the class of the model inside."""
+"""A file exported from a wrapper with its own input names, compared with the inner model's class."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ DEBERTA = {
 
 @pytest.fixture(scope="module")
 def without_a_mask(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint's folder with a file that takes ids alone, and in `own/` the manifest of an export of all inputs."""
+    """Make a checkpoint's folder with a file that takes only ids, and in `own/` the export of all inputs."""
     import torch
 
     from exporter import SourceOptions, export_source, resolve_source

@@ -45,7 +45,7 @@ X = Feed("x", "FLOAT", (2, 4), Fill.UNIFORM, -1, 1)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a request's files go: nothing but the graph that ran may be left there."""
+    """Folder of a request's files, in which only the optimized graph may remain."""
     path = tmp_path / "folder"
     path.mkdir()
     yield path
@@ -346,7 +346,7 @@ def test_a_signal_is_named(folder: Path, number: signal.Signals) -> None:
 
 
 def children() -> list[int]:
-    """The processes that this one has started."""
+    """Return the child processes of this process."""
     table = subprocess.run(
         ["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True
     ).stdout
@@ -427,14 +427,14 @@ def test_a_parent_that_is_killed_takes_a_hanging_child_with_it(folder: Path, tmp
             time.sleep(0.05)
 
     assert not any(line.split()[0] == child for line in table())
-    for left in folder.iterdir():  # nobody was there to remove it
+    for left in folder.iterdir():  # the killed parent could not remove it
         for file in left.iterdir():
             file.unlink()
         left.rmdir()
 
 
 def table() -> list[str]:
-    """The processes that run, each with its parent's number and its state."""
+    """Return the running processes, each with its parent's id and its state."""
     said = subprocess.run(
         ["ps", "-eo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
     ).stdout
@@ -545,7 +545,7 @@ def test_a_system_that_does_not_tell_the_memory_is_said_so(
 
 
 def chain(length: int, calls: int = 1) -> onnx.ModelProto:
-    """Functions of which each calls the next so many times, and the last does nothing."""
+    """Return functions that each call the next one `calls` times; the last one does nothing."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
     values = ["a", *(f"t{k}" for k in range(1, calls)), "b"]
     functions = [

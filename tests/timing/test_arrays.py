@@ -1,4 +1,4 @@
-"""The arrays that a model is fed."""
+"""Arrays that a model is fed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The size of every axis."""
+"""Sizes of all axes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_kernels_take_no_longer_than_the_runs_they_are_of(tmp_path: Path) -> Non
 
     for run in reply.runs:
         for whole, kernels in zip(run.profiled_ns, run.kernels_us, strict=True):
-            assert sum(kernels) <= whole / 1000 + len(kernels)  # each is a whole number of microseconds
+            assert sum(kernels) <= whole / 1000 + len(kernels)  # each time is rounded to a microsecond
 
 
 def test_the_profile_is_gone_when_it_has_been_read(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_an_onnxruntime_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedProcess[bytes]:
-    """The process as it is started, and with something that it does before."""
+    """Run the child process as it is started, after the code in `before`."""
     (folder / JOB).write_text(dump_job(asked))
     program = f"{before}\nfrom analyzer.timing.running.child import serve; serve({str(folder)!r})"
     read, write = os.pipe()
@@ -93,7 +93,7 @@ class Noisy:
             print("noise", flush=True)
 sys.meta_path.insert(0, Noisy())
 """
-"""A library that prints while onnxruntime is loaded."""
+"""Code for a library that prints while onnxruntime is loaded."""
 
 
 def test_stdout_has_the_stages_and_nothing_else(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two timings side by side: what differs beyond its error bars, and what was not measured alike."""
+"""Two timings side by side: differences beyond their error bars, and differences in measurement."""
 
 from __future__ import annotations
 

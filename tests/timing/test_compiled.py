@@ -1,4 +1,4 @@
-"""What a provider compiled -> which nodes its kernels compute."""
+"""Parts that a provider compiled -> nodes that its kernels compute."""
 
 from __future__ import annotations
 

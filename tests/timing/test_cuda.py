@@ -1,4 +1,4 @@
-"""A model timed on a GPU by CUDA; what surrounds that is tried on the processor too."""
+"""A model timed on a GPU by CUDA; the code around it is tested on the CPU too."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(path: Path, provider: str, *options: tuple[str, str], shape: str = "batc
 
 @pytest.fixture(scope="module")
 def timing(path: Path) -> Timing:
-    """The net on the GPU."""
+    """Timing of the net on the GPU."""
     onnxruntime = pytest.importorskip("onnxruntime")
     if CUDA not in onnxruntime.get_available_providers():
         pytest.skip("the onnxruntime that is installed has no CUDA provider: install onnxledger[time-gpu]")
@@ -105,7 +105,7 @@ def test_groups_and_what_is_left_sum_up_on_a_gpu_too(timing: Timing) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("timing")
 def test_kernels_have_waited_for_the_gpu(tmp_path: Path) -> None:
-    """A call that returns at once would leave the time to the overhead, where the device is waited for at the end."""
+    """If the device were awaited only at the end, asynchronous calls would count as overhead."""
     proto = models.text_model("net (float[n,n] x) => (float[n,n] y) { [product] y = MatMul(x, x) }")
 
     (point,) = run(models.save(tmp_path, proto), "cuda", shape="n=4096").points

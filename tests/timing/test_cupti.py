@@ -1,4 +1,4 @@
-"""What CUPTI tells of a GPU, with bindings that stand in for its own: no GPU is needed."""
+"""CUPTI's records of a GPU, from stand-in bindings: no GPU is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNEL, MEMCPY, MEMSET, RUNTIME, DRIVER = 10, 1, 2, 5, 4
 
 
 class Cupti:
-    """Bindings that hand out the given records when they are flushed."""
+    """Bindings that return the given records on a flush."""
 
     def __init__(self, *records: tuple[int, int, int, int]) -> None:
         self.ActivityKind = SimpleNamespace(
@@ -61,14 +61,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cupti], None]:
 
 def test_what_a_device_did_has_the_call_that_asked_for_it(installed: Callable[[Cupti], None]) -> None:
     origin = time.time_ns()
-    at = origin + 5_000_000  # by the clock of CUPTI
+    at = origin + 5_000_000  # on CUPTI's clock
     cupti = Cupti(
         (RUNTIME, 7, at + 10_000, at + 14_000),
         (DRIVER, 7, at + 11_000, at + 13_000),
         (RUNTIME, 8, at + 20_000, at + 23_000),
         (KERNEL, 7, at + 30_000, at + 32_000),
         (MEMCPY, 8, at + 33_000, at + 34_000),
-        (RUNTIME, 9, at + 40_000, at + 41_000),  # asks for nothing
+        (RUNTIME, 9, at + 40_000, at + 41_000),  # starts no work
         (KERNEL, 8, at + 50_000, 0),  # has not ended
     )
     installed(cupti)
@@ -77,7 +77,7 @@ def test_what_a_device_did_has_the_call_that_asked_for_it(installed: Callable[[C
     assert cupti.enabled == {KERNEL, MEMCPY, MEMSET, RUNTIME, DRIVER}
     found = trace.end(origin)
     assert not cupti.enabled
-    # both clocks are read while other work goes on, so that they are told apart to some microseconds
+    # both clocks are read while other work goes on, so their offset is known to some microseconds
     assert [tuple(round(moment - deed.asked, 6) for moment in deed) for deed in found] == [
         (0, 4, 20, 22),
         (0, 3, 13, 14),

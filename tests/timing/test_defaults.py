@@ -1,4 +1,4 @@
-"""Sizes that nobody gave."""
+"""Default sizes."""
 
 from __future__ import annotations
 

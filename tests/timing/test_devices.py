@@ -1,4 +1,4 @@
-"""Where a timing was taken."""
+"""Hardware on which a timing was taken."""
 
 from __future__ import annotations
 

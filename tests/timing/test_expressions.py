@@ -1,4 +1,4 @@
-"""What a file says of an axis."""
+"""Expressions for axes in a file."""
 
 from __future__ import annotations
 

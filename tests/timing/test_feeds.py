@@ -1,4 +1,4 @@
-"""What a model is fed."""
+"""Inputs that a model is fed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a generation loop: what each is fed, how long it takes, and what that comes to for all tokens."""
+"""Files of a generation loop: the inputs of each, its time, and the total time for all tokens."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def decoder(
     *,
     source: bool = False,
 ) -> onnx.ModelProto:
-    """A layer that looks at its cache, as optimum names what goes in."""
+    """Return a layer that reads its cache, with optimum's names of inputs."""
     cache = "" if past is None else f", float[batch,2,{past},4] past_key_values.0.key"
     inputs = f"{SOURCE.format(width=8) if source else ''}int64[batch,{tokens}] input_ids{cache}"
     text = DECODER.format(
@@ -82,7 +82,7 @@ def embedding() -> onnx.ModelProto:
 
 
 def listener(made: str | int) -> onnx.ModelProto:
-    """An encoder of sound, that hands on half as many frames."""
+    """Return an audio encoder that returns half as many frames."""
     text = f"encoder (float[batch,8,frames] input_features) => (float[batch,{made},8] last_hidden_state)"
     proto = models.text_model(f"{text} {{ last_hidden_state = Identity(input_features) }}")
     if made == "half":
@@ -103,7 +103,7 @@ def audited(folder: Path) -> dict[str, Ledger]:
 def planned(
     folder: Path, *shapes: str, new: int | None = None
 ) -> tuple[Loop, dict[str, list[dict[str, tuple[int, ...]]]]]:
-    """The loop, and for each component and step the shapes that its inputs have at each point."""
+    """Return the loop, and the input shapes of each component and step at each point."""
     ledgers = audited(folder)
     steps = find_loop(list(ledgers)) or dict.fromkeys(ledgers, BOTH)
     loop, fed = plan_loop(ledgers, steps, parse_shapes(shapes), new)
@@ -117,7 +117,7 @@ def shapes_of(fed: Fed, at: int) -> dict[str, tuple[int, ...]]:
 
 
 def pair(folder: Path, **how: Any) -> Path:
-    """The two files of a decoder, as optimum has them."""
+    """Save the two files of a decoder, as optimum names them."""
     return folder_of(
         folder,
         decoder_model=decoder(**how),
@@ -125,7 +125,7 @@ def pair(folder: Path, **how: Any) -> Path:
     )
 
 
-# which files are a loop
+# files that form a loop
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_two_files_for_one_step_are_refused(names: list[str]) -> None:
         find_loop(names)
 
 
-# what each is fed
+# inputs of each file
 
 
 def test_a_decoder_is_fed_the_prompt_and_then_one_token_with_a_cache(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_cache_that_the_file_fixes_is_measured_once(tmp_path: Path) -> None:
 
 
 def learned(past: str | None = None) -> onnx.ModelProto:
-    """A decoder that looks up positions in a table of 40."""
+    """Return a decoder that looks up positions in a table of 40."""
     proto = decoder(past=past)
     lookup = models.text_model(
         "g (int64[batch,sequence] position_ids) => (float[batch,sequence,2] y) { y = Gather(wpe, position_ids) }",
@@ -348,13 +348,13 @@ def test_files_that_do_not_fit_together_are_refused(
         planned(folder_of(tmp_path, **files))
 
 
-# what it comes to
+# totals
 
 
 def with_means(
     report: GenerationTiming, means: Sequence[Sequence[float]], new: int, batch: int
 ) -> GenerationTiming:
-    """The same with other times of mean runs."""
+    """Return the report with other mean times."""
 
     def timed(timing: Timing, ms: Sequence[float]) -> Timing:
         points = zip(timing.points, ms, strict=True)

@@ -1,4 +1,4 @@
-"""The GPU that a process runs on, by what `nvidia-smi` says."""
+"""The GPU of a process, from `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-dddd-4)
 
 
 def saying(*rows: str, listing: str = "", refuses: str = "nothing") -> Ask:
-    """An `nvidia-smi` that knows these GPUs and refuses queries with a field."""
+    """Return an `nvidia-smi` that knows these GPUs and refuses queries of one field."""
 
     def answer(command: Sequence[str]) -> str | None:
         if command[1] == "-L":
@@ -116,7 +116,7 @@ def test_a_split_gpu_is_called_by_the_part_that_a_process_gets() -> None:
     assert name(first) == "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
     assert name(second) == "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
     assert first is not None
-    assert first.nbytes is None  # that of the whole is not its own
+    assert first.nbytes is None  # the whole GPU's memory is not its own
 
 
 def test_a_part_that_is_not_there_is_no_gpu() -> None:

@@ -81,7 +81,7 @@ def test_the_interval_is_the_narrowest_symmetric_one_that_has_95_percent(count: 
 
 
 def covered(count: int, low: int) -> Fraction:
-    """The chance that the median is between the value at `low` and the one as far from the end."""
+    """Return the probability that the median is between the value at rank `low` and the one as far from the end."""
     outside = sum(math.comb(count, below) for below in range(low + 1))
     return 1 - Fraction(2 * outside, 2**count)
 

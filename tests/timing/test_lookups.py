@@ -1,4 +1,4 @@
-"""What becomes of a model's inputs."""
+"""Lookups that a model makes with its inputs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ MS = 1_000_000
 
 
 class Model:
-    """Takes the given times, the last one for ever, by a clock of its own."""
+    """Model whose runs take the given times on its own clock; the last time repeats."""
 
     def __init__(self, *times: int) -> None:
         self.times = times

@@ -1,4 +1,4 @@
-"""What a key of `--shape` means."""
+"""Meanings of a key of `--shape`."""
 
 from __future__ import annotations
 

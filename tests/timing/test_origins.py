@@ -1,4 +1,4 @@
-"""The graph that ran + the graph of the file -> which nodes each kernel stands for."""
+"""The graph that ran and the file's graph -> nodes that each kernel computes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(folder: Path, text: str, name: str) -> Model:
 
 
 def origins(folder: Path, file: str, ran: str) -> list[tuple[list[str], str]]:
-    """For each node that ran, the names of the nodes that it stands for, and the rule."""
+    """Return the names of the file's nodes that each executed node stands for, and the rule."""
     of_file, of_ran = read(folder, file, "file"), read(folder, ran, "ran")
     nodes = of_file.graphs[0].nodes
     return [([nodes[n].name for n in o.nodes], o.rule) for o in find_origins(of_file, of_ran)]

@@ -171,7 +171,7 @@ def test_what_is_no_profile_is_said_so(tmp_path: Path, text: str) -> None:
         read_profile(path)
 
 
-# what CUPTI says of the device
+# CUPTI's times of the device
 
 
 CUDA = {"provider": "CUDAExecutionProvider"}
@@ -279,7 +279,7 @@ def test_times_sum_up_to_no_more_than_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_of_resnet_50_on_an_h200_has_the_device_s_time_in_its_nodes() -> None:
-    """A profile of onnxruntime-gpu 1.31.1 and what CUPTI 13.0 told of the same run: 229 deeds for 118 nodes."""
+    """A profile of onnxruntime-gpu 1.31.1 and CUPTI 13.0's records of the same run: 229 deeds for 118 nodes."""
     place = Path(__file__).parent
     deeds = [Deed(*row) for row in json.loads((place / "cuda_deeds.json").read_text(encoding="utf-8"))]
     found = read_profile(place / "cuda_traced.json", deeds)

@@ -1,4 +1,4 @@
-"""Names of execution providers, their options, and what to install."""
+"""Names of execution providers, their options, and the packages to install."""
 
 from __future__ import annotations
 

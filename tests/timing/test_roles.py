@@ -1,4 +1,4 @@
-"""What inputs are for, and the roles of their axes."""
+"""Purposes of inputs, and roles of their axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A saved report of `time` gives back the timing, or a sentence."""
+"""A saved report of `time` is loaded as the same timing, or refused with a message."""
 
 from __future__ import annotations
 

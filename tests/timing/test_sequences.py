@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.time, pytest.mark.child]
 
 
 def of_sequence(folder: Path, shape: list[str | int] | None, name: str = "model.onnx", seed: int = 1) -> Path:
-    """What takes the first tensor of a sequence, adds another to it, and multiplies."""
+    """Save a model that takes the first tensor of a sequence, adds another tensor to it, and multiplies."""
     proto = text_model(
         """g (float[n,8] s, float[n,8] x) => (float[n,5] y) {
             first = Constant<value_int = 0>()

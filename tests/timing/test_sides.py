@@ -1,4 +1,4 @@
-"""A main graph: who computes a value, and who reads it."""
+"""Producers and readers of values in a main graph."""
 
 from __future__ import annotations
 

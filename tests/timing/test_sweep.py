@@ -1,4 +1,4 @@
-"""A sweep tells how its latency, its groups and its rows grow."""
+"""A sweep reports the growth of its latency, its groups and its rows."""
 
 from __future__ import annotations
 

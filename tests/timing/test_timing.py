@@ -1,4 +1,4 @@
-"""A model file -> the time of each of its groups, by a real session on the CPU."""
+"""A model file -> times of its groups, by a real session on the CPU."""
 
 from __future__ import annotations
 

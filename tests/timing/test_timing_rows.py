@@ -1,4 +1,4 @@
-"""The rows of a timing's table sum to it, however they are folded and cut."""
+"""The rows of a timing's table sum to its total, however they are folded and cut."""
 
 from __future__ import annotations
 

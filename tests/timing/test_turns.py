@@ -11,7 +11,7 @@ MS = 1_000_000
 
 
 class Machine:
-    """Runs that take what the load at their time makes of them, by a clock of its own."""
+    """Machine whose runs take times that depend on its load, on its own clock."""
 
     def __init__(self, *plain: float, factor: float = 1.25, unsteady: bool = False) -> None:
         self.now = 0

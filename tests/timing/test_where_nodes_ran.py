@@ -1,4 +1,4 @@
-"""Whether what was asked for is what ran."""
+"""Whether the requested provider ran the nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_LIBRARIES = (
     "Please install all dependencies as mentioned in the GPU requirements page (https://onnxruntime.ai/docs), make "
     "sure they're in the PATH, and that your GPU is supported.\x1b[m\n"
 )
-"""What onnxruntime-gpu 1.31.1 writes to stderr on a machine without CUDA."""
+"""Text that onnxruntime-gpu 1.31.1 writes to stderr on a machine without CUDA."""
 
 NO_DEVICE = (
     "2026-11-22 07:48:55.1 [E:onnxruntime:Default, provider_bridge_ort.cc:2458 operator()] "

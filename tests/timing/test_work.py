@@ -99,7 +99,7 @@ def test_a_profile_that_has_lost_nearly_all_is_made_again_by_one_session(
     assert [(len(run.latency_ns), len(run.kernels_us)) for run in reply.runs] == [(4, 4)]
 
 
-# one after the other
+# one session after the other
 
 
 def test_each_point_has_the_runs_that_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_texts_are_not_bound(tmp_path: Path) -> None:
 
 
 class Crowded:
-    """Profiles with room for some runs only."""
+    """Profile reader with room for a limited number of runs."""
 
     def __init__(self, *room: int) -> None:
         self.room = list(room)
@@ -157,7 +157,7 @@ def test_a_profile_without_room_for_all_runs_is_made_again_with_fewer(
     assert [len(run.profiled_ns) for run in reply.runs] == [
         5,
         5,
-    ]  # a quarter of 25 each, and one of it to warm up
+    ]  # a quarter of 25 each, and one run of it to warm up
     assert [len(run.kernels_us) for run in reply.runs] == [5, 5]
     assert [len(run.latency_ns) for run in reply.runs] == [30, 30]
     assert stages.count("loading") == 2

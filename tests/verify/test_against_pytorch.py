@@ -1,4 +1,4 @@
-"""A file beside PyTorch's module: honest exports compute the same, a fault is told at its module, with its cause."""
+"""A file beside PyTorch's module: honest exports compute the same; a fault is reported at its module with its cause."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def half(source: Path, target: Path) -> None:
 def dynamic(source: Path, target: Path) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
-    # codes of seven bits: processors without instructions for it cut off a sum of two larger products
+    # codes of 7 bits: CPUs without VNNI saturate a sum of two larger products
     quantize_dynamic(source, target, reduce_range=True)
 
 
@@ -226,7 +226,7 @@ def test_a_fault_in_a_file_with_codes_is_told_at_its_module(
 
 
 def plant(proto: onnx.ModelProto) -> None:
-    """A gate behind the first activation."""
+    """Add a gate after the first activation."""
     node = next(each for each in proto.graph.node if each.op_type == "Gelu")
     gate = np.random.default_rng(0).normal(1, 0.1, 128).astype(np.float32)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(gate, "gate"))
@@ -238,7 +238,7 @@ def plant(proto: onnx.ModelProto) -> None:
 
 
 def skip(proto: onnx.ModelProto) -> None:
-    """The second layer reads what the first is given."""
+    """Give the second layer the first layer's input."""
     norms = [each for each in proto.graph.node if each.op_type == "LayerNormalization"]
     before, after = norms[0].output[0], norms[2].output[0]
     for each in proto.graph.node:
@@ -254,7 +254,7 @@ def drop(proto: onnx.ModelProto) -> None:
 
 
 def low_rank(proto: onnx.ModelProto) -> None:
-    """An adapter behind the products of the second attention, before heads are joined: what it reads is there twice."""
+    """Add an adapter after the second attention's products, before heads are joined; its input occurs twice."""
     softmax = [each for each in proto.graph.node if each.op_type == "Softmax"][-1]
     product = next(each for each in proto.graph.node if softmax.output[0] in each.input)
     while product.op_type != "MatMul":
@@ -280,7 +280,7 @@ def low_rank(proto: onnx.ModelProto) -> None:
 
 
 def _reads(proto: onnx.ModelProto, node: onnx.NodeProto, made: onnx.NodeProto) -> bool:
-    """Whether a node reads what another makes, itself or past one other."""
+    """Whether a node reads another's output, directly or through one node between."""
     between = [each.output[0] for each in proto.graph.node if made.output[0] in each.input]
     return node.input[0] in (made.output[0], *between)
 
@@ -432,7 +432,7 @@ def test_a_drift_that_nobody_can_measure_is_no_pass(exported: Path, tmp_path: Pa
     for code, rule in (alone, weightless):
         assert (code, rule["status"], rule["skipped"]) == (2, "SKIP", "not-evaluated")
     assert "manifest.json" in alone[1]["message"]
-    assert "model.onnx.data" in weightless[1]["message"]  # which is not there, and nothing runs without it
+    assert "model.onnx.data" in weightless[1]["message"]  # the file is missing, and no run works without it
 
 
 @pytest.mark.parametrize("text", ["", "forty", "-3dB", "40%", "4e3"])
@@ -539,7 +539,7 @@ def test_a_bias_that_is_rounded_anew_for_each_call_is_no_difference(
     quantize(model, model.with_name("int8.onnx"), samples, "QDQ")
     held = onnx.load(model.with_name("int8.onnx")).graph.initializer
     codes = [each for each in held if each.data_type == onnx.TensorProto.INT32 and [*each.dims] == [16]]
-    assert len({each.raw_data for each in codes}) == 2  # of one parameter
+    assert len({each.raw_data for each in codes}) == 2  # two sets of codes of one parameter
 
     code, document = verify(model.with_name("int8.onnx"))
 
@@ -600,9 +600,7 @@ def test_a_stack_that_ends_early_is_told_where_it_ends(tmp_path: Path) -> None:
     assert exported.returncode == 0
     proto = onnx.load(tmp_path / "out" / "model.onnx")
     words = next(each.output[0] for each in proto.graph.node if each.op_type == "Gather")
-    late = [each for each in proto.graph.node if each.op_type == "Pow"][-1].input[
-        0
-    ]  # what the last norm reads
+    late = [each for each in proto.graph.node if each.op_type == "Pow"][-1].input[0]  # input of the last norm
     for node in proto.graph.node:
         for place, name in enumerate(node.input):
             if name == late:

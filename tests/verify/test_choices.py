@@ -1,4 +1,4 @@
-"""What a model chooses by is compared itself, where outputs that agree say nothing of it."""
+"""Values by which a model chooses are compared themselves, since equal outputs do not show them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def export(folder: Path, name: str, exporter: str) -> Path:
 def behind(
     path: Path, target: Path, op_type: str, nodes: list[onnx.NodeProto], *stored: onnx.TensorProto
 ) -> Path:
-    """Save a model with nodes between what is chosen by, which they know as `given`, and what chooses."""
+    """Save a model with nodes between a choice's input, named `given` in them, and the choosing node."""
     model = onnx.load(path)
     at, node = next((i, each) for i, each in enumerate(model.graph.node) if each.op_type == op_type)
     nodes[0].input[0], node.input[0] = node.input[0], nodes[-1].output[0]
@@ -189,7 +189,7 @@ def behind(
 
 
 def never_chosen(path: Path, op_type: str) -> npt.NDArray[np.float32]:
-    """Something to add to what is chosen by, that makes what wins for none of a thousand inputs win less."""
+    """Return an offset for a choice's input that lowers a candidate which wins for none of a thousand inputs."""
     model = onnx.load(path)
     node = next(each for each in model.graph.node if each.op_type == op_type)
     model.graph.output.append(helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None))
@@ -212,7 +212,7 @@ def never_chosen(path: Path, op_type: str) -> npt.NDArray[np.float32]:
 
 
 SEEDS = ("--seed", 0, "--seed", 1)
-"""For what shows only in several runs."""
+"""Options for differences that appear only in several runs."""
 
 
 def verify(model: Path, *options: object) -> tuple[int, dict[str, Any]]:
@@ -513,7 +513,7 @@ def test_axes_of_one_name_have_one_size(exported: Path, monkeypatch: pytest.Monk
     last = next(each for each in model.graph.node if output in each.output)
     pairs = [each.name for each in model.graph.input]
     last.output[0] = "kept"
-    model.graph.node.extend(  # no broadcasting: onnxruntime does not run it at other sizes
+    model.graph.node.extend(  # no broadcasting: onnxruntime refuses to run it at other sizes
         [
             helper.make_node("Cast", [pairs[0]], ["words"], to=onnx.TensorProto.FLOAT),
             helper.make_node("Unsqueeze", ["words", "last"], ["column"]),

@@ -72,7 +72,7 @@ def test_an_honest_export_is_the_same_and_balances(folder: Path, how: str) -> No
 
 
 def shaped(model: onnx.ModelProto, shape: list[int], wanted: np.ndarray) -> onnx.TensorProto:
-    """The stored tensor with these numbers."""
+    """Return the stored tensor with these values."""
     return next(
         each
         for each in model.graph.initializer
@@ -111,7 +111,7 @@ def turned(model: onnx.ModelProto, made: dict[str, np.ndarray]) -> None:
 
 
 def rows_exchanged(model: onnx.ModelProto, made: dict[str, np.ndarray]) -> None:
-    """Of what was looked up in a table."""
+    """Exchange two rows of a folded table lookup."""
     (tensor,) = [each for each in model.graph.initializer if [*each.dims] == [2, 8, 8]]
     put(tensor, numpy_helper.to_array(tensor)[:, [1, 0, *range(2, 8)]])
 

@@ -1,4 +1,4 @@
-"""What a module computes and no output depends on, as a pooler that a larger model does not use, is not looked for."""
+"""Values that a module computes without any output's need, such as an unused pooler's, are not searched for."""
 
 from __future__ import annotations
 

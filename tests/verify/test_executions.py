@@ -1,4 +1,4 @@
-"""One file in two ways: optimizing it is no difference unless values are, and then the module is told."""
+"""One file run in two ways: an optimization is a difference only if values differ, and then the module is named."""
 
 from __future__ import annotations
 

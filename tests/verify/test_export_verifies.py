@@ -1,4 +1,4 @@
-"""`export --verify`: the file runs beside PyTorch as soon as it is there."""
+"""`export --verify`: the file runs beside PyTorch right after the export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handful of faults of `make faults` is caught, each at its module and with its cause; and the table counts right."""
+"""A sample of `make faults` is detected, each at its module and with its cause, and the table counts correctly."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ SAMPLE = {
         "content/noise on every tensor",
         "tables/head's rows permuted, the words as they were",
     ),
-    Base("albert", "nbits"): ("wiring/another activation before a product",),  # of three calls one is rounded
+    Base("albert", "nbits"): (
+        "wiring/another activation before a product",
+    ),  # one of its three calls is rounded
     Base("resnet", "dynamic"): (
         "wiring/activation reversed along its channels",
         "wiring/layer applied twice",
@@ -71,16 +73,20 @@ ELSEWHERE = (
         "modernbert/fp16",
         "folded-factor/-exp(w) of one weight",
         1,
-    ),  # an epsilon is rounded before it, or is not
-    ("vit/fp16", "wiring/a norm's gain read as its bias", 0),  # another norm is like this one
-    ("deberta-v2/fp16", "attributes/output clipped", 7),  # a root is rounded before it, and is not felt
-    ("gemma/fp16", "unread/stack ended early", 7),  # the first of what is left out has no weights
-    ("albert-masked-lm/nbits", "content/noise on one tensor", 7),  # of one call of three
-    ("bart/int8", "forged/name a parameter's with _1", 11),  # what is planted has another module's name
-    ("net/dynamic", "tables/outputs permuted by a stored order", 11),  # all before the output is right
-    ("llama/nbits", "planted/into QLinearMatMul's scales", 7),  # whose product only the twin has
+    ),  # an epsilon may be rounded before it
+    ("vit/fp16", "wiring/a norm's gain read as its bias", 0),  # another norm resembles this one
+    ("deberta-v2/fp16", "attributes/output clipped", 7),  # a root is rounded before it, without effect
+    ("gemma/fp16", "unread/stack ended early", 7),  # the first omitted module has no weights
+    ("albert-masked-lm/nbits", "content/noise on one tensor", 7),  # in one of three calls
+    ("bart/int8", "forged/name a parameter's with _1", 11),  # the planted tensor has another module's name
+    (
+        "net/dynamic",
+        "tables/outputs permuted by a stored order",
+        11,
+    ),  # all values before the output are right
+    ("llama/nbits", "planted/into QLinearMatMul's scales", 7),  # only the twin file has the product
 )
-"""File, fault and seed of what was told at another module once."""
+"""File, fault and seed of cases that were once reported at another module."""
 
 
 @pytest.mark.parametrize(

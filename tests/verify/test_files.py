@@ -140,7 +140,7 @@ def optimized(source: Path, target: Path) -> None:
 
 
 def renamed(source: Path, target: Path) -> None:
-    """The same without a name of a node, a value or a tensor."""
+    """Save the model with other names for all nodes, values and tensors."""
     proto = onnx.load(source)
     names: dict[str, str] = {}
     kept = {value.name for value in (*proto.graph.input, *proto.graph.output)} | {""}
@@ -279,7 +279,7 @@ def activation(proto: onnx.ModelProto) -> None:
     at, each = next(
         (at, each) for at, each in enumerate(proto.graph.node) if each.op_type in ("Gelu", "BiasGelu")
     )
-    if each.op_type == "BiasGelu":  # the sum stays
+    if each.op_type == "BiasGelu":  # keeps the sum
         added = onnx.helper.make_node("Add", list(each.input), ["biased"])
         proto.graph.node.insert(at, added)
         each = proto.graph.node[at + 1]
@@ -302,7 +302,7 @@ def unmasked(proto: onnx.ModelProto) -> None:
 
 
 def dropped(proto: onnx.ModelProto) -> None:
-    """The attention's residual: the sum hands on what attention gives alone."""
+    """Drop the attention's residual: the sum returns the attention's output alone."""
     products = ("MatMul", "MatMulInteger", "MatMulNBits", "Cast", "Mul", "DequantizeLinear")
     makers = {name: each for each in proto.graph.node for name in each.output}
     for each in proto.graph.node:
@@ -460,7 +460,7 @@ def test_a_weight_may_be_rounded_for_one_of_its_uses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["int8", "four bits"])
 def test_a_tied_table_and_its_turned_copy_may_be_rounded_apart(tmp_path: Path, form: str) -> None:
-    """Exporters store the table of words a second time for the head; a tool gives the copy codes of its own."""
+    """Exporters store the table of words again for the head, and a tool gives the copy its own codes."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
@@ -491,7 +491,7 @@ def test_a_tied_table_and_its_turned_copy_may_be_rounded_apart(tmp_path: Path, f
 
 
 def test_weights_that_no_output_shows_are_told(tmp_path: Path) -> None:
-    """Softmax does not see what is added to all."""
+    """Softmax ignores a constant added to all its inputs."""
     text = "g (float[2, 64] x) => (float[2, 64] y) { h = MatMul(x, w) s = Add(h, b) y = Softmax(s) }"
     weights = {"w": noise(64, 64), "b": noise(64, seed=1)}
     one = save(tmp_path, text_model(text, weights), "one.onnx")

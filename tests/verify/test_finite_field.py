@@ -424,7 +424,7 @@ def test_with_known_numbers_a_node_gives_what_onnx_gives(
     try:
         found = operate(Operation(a, node, [np.asarray(value) for value in values], None, 20))
     except UnknownError:
-        assert settings.get("select_last_index")  # what is not read is no answer
+        assert settings.get("select_last_index")  # an unsupported attribute has no answer
         return
 
     for one, other in zip(found, expected, strict=False):

@@ -1,4 +1,4 @@
-"""A file of half precision: what rounding does to numbers is no cause, and moves no fault to another module."""
+"""Files in half precision: rounding is never reported as a cause, and never moves a fault to another module."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_a_table_that_was_computed_in_advance_is_pytorchs_rounded(tmp_path: Path
 
 
 def noise(proto: onnx.ModelProto) -> None:
-    """In the second block's last product."""
+    """Shift the bias of the second block's last product."""
     tensor = next(each for each in proto.graph.initializer if each.name == "blocks.1.down.bias")
     held = numpy_helper.to_array(tensor) + np.float16(0.25)
     tensor.CopyFrom(numpy_helper.from_array(held.astype(np.float16), tensor.name))
 
 
 def gain_as_bias(proto: onnx.ModelProto) -> None:
-    """In the second block; the first one's, which is like it, is as it was."""
+    """Exchange gain and bias of the second block's norm; the first block's similar norm stays."""
     node = [each for each in proto.graph.node if each.op_type == "LayerNormalization"][1]
     node.input[1], node.input[2] = node.input[2], node.input[1]
 
@@ -131,7 +131,7 @@ def slope(proto: onnx.ModelProto) -> None:
 
 
 def left_out(proto: onnx.ModelProto) -> None:
-    """The first block's residual."""
+    """Drop the first block's residual."""
     node = next(each for each in proto.graph.node if each.op_type == "Add")
     made = {name for each in proto.graph.node if each.op_type in ("Gemm", "MatMul") for name in each.output}
     kept = next(name for name in node.input if name in made)
@@ -141,7 +141,7 @@ def left_out(proto: onnx.ModelProto) -> None:
 
 
 def clip(proto: onnx.ModelProto) -> None:
-    """The output, when all is computed."""
+    """Clip the output after everything is computed."""
     name = proto.graph.output[0].name
     node = next(each for each in proto.graph.node if name in each.output)
     node.output[0] = "inner"
@@ -180,4 +180,4 @@ def test_numbers_that_half_precision_cannot_tell_apart_are_one(half: str) -> Non
     for number in (1e-6, 1e-5, 1e-3, 0.1, 0.125, 1 / 3, 8.0, 333.3, -0.7):
         assert is_one_in_half(number, round_to_half(number, half), half)
         assert not is_one_in_half(number, number * 1.1, half)
-    assert is_one_in_half(1e-12, 1.1920929e-07, half)  # what tools store in its place
+    assert is_one_in_half(1e-12, 1.1920929e-07, half)  # tools store this instead

@@ -1,4 +1,4 @@
-"""What kernels are off by beside rounding is no difference; a fault as small as the value itself is one."""
+"""Errors of kernels beyond rounding are no difference; a fault as small as the value itself is one."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_scores_near_nothing_are_the_same_and_a_tenth_more_is_not(
     raised = verify("raised.onnx", "--against", "rare_net:build", "--seed", 0)
 
     assert (honest[0], honest[1]["same"]) == (0, True)
-    assert honest[1]["outputs"][0]["signal_to_error_db"] < 100  # which rounding alone does not explain
+    assert honest[1]["outputs"][0]["signal_to_error_db"] < 100  # rounding alone does not explain it
     assert (raised[0], raised[1]["same"]) == (1, False)
 
 
 def detector(folder: Path) -> Path:
-    """A picture, made twice as large and scored: the scales of Resize are stored numbers."""
+    """Save a detector that scales an image by two and scores it: the scales of Resize are stored numbers."""
     rng = np.random.default_rng(0)
     tensors = {
         "w": rng.normal(size=(4, 3, 3, 3)),
@@ -116,4 +116,4 @@ def test_sizes_are_not_moved_to_measure_rounding(tmp_path: Path) -> None:
     code, document = verify(tmp_path / "copy.onnx", "--against", path)
 
     assert (code, document["same"]) == (0, True)
-    assert document["outputs"][0]["noise_db"] < 130  # measured: one rounding a node leaves less
+    assert document["outputs"][0]["noise_db"] < 130  # measured; one rounding per node would leave less noise

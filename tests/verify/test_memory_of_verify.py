@@ -1,4 +1,4 @@
-"""What `verify` takes of memory: a large module computes in double precision piece by piece, to the same numbers."""
+"""Memory of `verify`: a large module computes in double precision piece by piece, with the same results."""
 
 from __future__ import annotations
 

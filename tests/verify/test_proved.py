@@ -1,4 +1,4 @@
-"""What PyTorch's program in a manifest says of a file that a tool has rewritten, or somebody has changed."""
+"""PyTorch's program in a manifest, applied to files that a tool has rewritten or that were tampered with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(model: Path, *more: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.fixture
 def rewritten(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.ModelProto], None]], Path]:
-    """A copy of an export without a name or a note that tells a module, as optimizers leave it, and changed."""
+    """Return a function that copies an export, changes it and removes all names and notes, as optimizers do."""
 
     def make(
         change: Callable[[onnx.ModelProto], None] = lambda model: None,
@@ -66,20 +66,20 @@ def rewritten(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.Mod
 
 
 def products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The products with a square stored weight."""
+    """Return the products with a square stored weight."""
     square = {t.name for t in model.graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1]}
     return [node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in square]
 
 
 def exchange_layers(model: onnx.ModelProto) -> None:
-    """The first square weight of the first layer and of the last."""
+    """Exchange the first square weights of the first and last layer."""
     found = products(model)
     one, two = found[0], found[len(found) // 2]
     one.input[1], two.input[1] = two.input[1], one.input[1]
 
 
 def exchange_in_each(model: onnx.ModelProto) -> None:
-    """Query and key, which stand alike, in every layer: no layer tells of another."""
+    """Exchange query and key, which are alike, in every layer, so that layers do not differ."""
     found = products(model)
     each = len(found) // 2
     for start in (0, each):
@@ -88,14 +88,14 @@ def exchange_in_each(model: onnx.ModelProto) -> None:
 
 
 def negate(model: onnx.ModelProto) -> None:
-    """A node between a weight and its use."""
+    """Negate a weight before its use."""
     node = products(model)[3]
     model.graph.node.insert(0, onnx.helper.make_node("Neg", [node.input[1]], ["turned"]))
     node.input[1] = "turned"
 
 
 def move_gains(model: onnx.ModelProto) -> None:
-    """What SmoothQuant does: each channel of a norm divided, and all weights behind it multiplied."""
+    """Divide a norm's channels and multiply all weights after it, as SmoothQuant does."""
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
@@ -151,7 +151,7 @@ def test_weights_in_other_places_do_not_balance(
 
 
 def exchange_positions(model: onnx.ModelProto) -> None:
-    """Where each word stands less where each other does."""
+    """Exchange the operands of the difference of positions."""
     stored = {tensor.name for tensor in model.graph.initializer}
     made = {node.output[0]: node.op_type for node in model.graph.node}
     node = next(
@@ -173,7 +173,7 @@ def test_positions_that_are_exchanged_before_a_table_do_not_balance(rewritten: C
 
 
 def exchange_mask(model: onnx.ModelProto) -> None:
-    """What is masked in the first layer, and what is not."""
+    """Exchange masked and unmasked scores in the first layer."""
     makers = {name: node for node in model.graph.node for name in node.output}
     scores = next(makers[node.input[0]] for node in model.graph.node if node.op_type == "Softmax")
     mask = next(makers[name] for name in scores.input if makers[name].op_type == "Where")

@@ -1,4 +1,4 @@
-"""What is computed of parameters before it is rounded: what rounding costs is no difference in what is computed."""
+"""Values computed from parameters and then rounded: the rounding error is no difference in computation."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def round_all(source: Path, target: Path) -> None:
 
 
 def make_rounded(source: str) -> None:
-    """Export it, and round all that it holds."""
+    """Export the source, and quantize all stored tensors."""
     Path("repeating_net.py").write_text(FACTORY)
     done = run_here("export", source, "--static", "-o", "out", "--quiet")
     assert done.returncode == 0, done.stderr
@@ -91,7 +91,7 @@ def test_what_was_repeated_and_rounded_is_given_back_once(
     monkeypatch.chdir(tmp_path)
     make_rounded("repeating_net:build")
     held = {each.name: tuple(each.dims) for each in onnx.load("rounded.onnx").graph.initializer}
-    assert (2, 1, 64) in held.values(), held  # once for each of a batch
+    assert (2, 1, 64) in held.values(), held  # once for each example of the batch
 
     honest = run_here("verify", "rounded.onnx", "--against", "repeating_net:build")
 
@@ -101,7 +101,7 @@ def test_what_was_repeated_and_rounded_is_given_back_once(
     model = onnx.load("rounded.onnx")
     (token,) = (each for each in model.graph.initializer if tuple(each.dims) == (2, 1, 64))
     codes = onnx.numpy_helper.to_array(token).copy()
-    codes[1] = codes[1][..., ::-1]  # of one of the two alone
+    codes[1] = codes[1][..., ::-1]  # in one of the two only
     token.CopyFrom(onnx.numpy_helper.from_array(codes, token.name))
     onnx.save(model, "changed.onnx")
 

@@ -1,4 +1,4 @@
-"""A bias whose codes two products read at different scales: onnxruntime's quantizer rounds it for the first of them."""
+"""A bias whose codes two products read at different scales: onnxruntime's quantizer rounds it for the first product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An account of two files without running: what is proven is the same, a change is told, all else is no answer."""
+"""Two files compared without running: proofs give equality, changes are reported, and all else has no answer."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_bodies_are_not_judged(tmp_path: Path) -> None:
     assert ask(path, path)[0] == 2
 
 
-@pytest.mark.export  # it asks transformers for the config
+@pytest.mark.export  # reads the config through transformers
 def test_it_asks_for_another_file_and_runs_nothing(original: Path, tmp_path: Path) -> None:
     done = run_here("verify", original, "--against", tmp_path, "--static")
 
@@ -207,7 +207,7 @@ def of_opset(text: str, version: int) -> onnx.ModelProto:
 
 
 SOFTMAX = "g (float[2,3,3] x) => (float[2,3,3] y) { y = Softmax(x) }"
-"""Before version 13 over all axes but the first, since then over the last."""
+"""Softmax with default axes: before version 13 all but the first, since then the last."""
 ROOTS = tuple(f"g ({dtype}[2] x) => ({dtype}[2] y) {{ y = Sqrt(x) }}" for dtype in ("float16", "float"))
 AXES = tuple(
     f"g (float[2,3,3] x) => (float[2,3,3] y) {{ y = Softmax{axis}(x) }}" for axis in ("<axis = -1>", "")

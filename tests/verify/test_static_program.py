@@ -82,7 +82,7 @@ def test_the_source_itself_is_traced(exported: Exports) -> None:
     assert (code, document["same"]) == (0, True)
 
 
-# what is changed
+# changes
 
 
 def first_of(model: onnx.ModelProto, *op_types: str) -> onnx.NodeProto:
@@ -90,7 +90,7 @@ def first_of(model: onnx.ModelProto, *op_types: str) -> onnx.NodeProto:
 
 
 def put_behind(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> None:
-    """What reads a value reads the last of these nodes' instead."""
+    """Insert nodes after a value, and let its readers read the last node's output."""
     place = next(at for at, node in enumerate(model.graph.node) if name in node.output) + 1
     for node in list(model.graph.node)[place:]:
         for at, each in enumerate(node.input):
@@ -200,7 +200,7 @@ def test_what_runs_are_too_coarse_for_the_program_tells(
     assert (honest.returncode, found.returncode) == (0, 1), found.stdout
     output = document["outputs"][0]
     assert output["verdict"] == "differs"
-    assert output["signal_to_error_db"] > output["noise_db"] - 30  # no further off than runs can tell
+    assert output["signal_to_error_db"] > output["noise_db"] - 30  # not beyond the precision of runs
     assert document["first"]["module"] == "bert.embeddings.LayerNorm"
     assert "layer_norm (1e-12), by its program" in document["first"]["reason"]
 
@@ -241,7 +241,7 @@ def guard_with_a_number(model: onnx.ModelProto) -> str:
 
 
 def halved_and_doubled_ids(model: onnx.ModelProto) -> str:
-    """Odd words become even ones."""
+    """Round odd ids down to even ones."""
     two = store(model, "two", np.int64(2))
     put_before(
         model,
@@ -253,7 +253,7 @@ def halved_and_doubled_ids(model: onnx.ModelProto) -> str:
 
 
 def trigger_on_length(model: onnx.ModelProto) -> str:
-    """Nothing happens up to 20 words."""
+    """Double an activation for more than 20 words only."""
     name = first_of(model, "Gelu").output[0]
     nodes = [
         helper.make_node("Shape", ["input_ids"], ["t0"], start=1, end=2),
@@ -267,7 +267,7 @@ def trigger_on_length(model: onnx.ModelProto) -> str:
 
 
 def factor_by_length(model: onnx.ModelProto) -> str:
-    """A factor of 1 up to 20 words, of 2 beyond."""
+    """Multiply by 1 for up to 20 words, and by 2 for more."""
     name = first_of(model, "Gelu").output[0]
     one, two = (store(model, each, np.float32(value)) for each, value in (("one", 1), ("two", 2)))
     nodes = [
@@ -282,7 +282,7 @@ def factor_by_length(model: onnx.ModelProto) -> str:
 
 
 def nothing_over_nothing(model: onnx.ModelProto) -> str:
-    """1 for every word but the one of number 0."""
+    """Multiply by 1 for every word except id 0."""
     name = model.graph.output[0].name
     made = next(node for node in model.graph.node if name in node.output)
     made.output[0] = "before"
@@ -298,7 +298,7 @@ def nothing_over_nothing(model: onnx.ModelProto) -> str:
 
 
 def function_of_another_name(model: onnx.ModelProto) -> str:
-    """onnxruntime calls its own operator, whatever the function does."""
+    """onnxruntime calls its own operator, and ignores the function's body."""
     name = model.graph.output[0].name
     made = next(node for node in model.graph.node if name in node.output)
     made.output[0] = "before"
@@ -318,7 +318,7 @@ def function_of_another_name(model: onnx.ModelProto) -> str:
 
 
 def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> None:
-    """What reads an input reads the last of these nodes' instead."""
+    """Insert nodes before the readers of an input, which then read the last node's output."""
     for node in model.graph.node:
         for at, each in enumerate(node.input):
             if each == name:

@@ -1,4 +1,4 @@
-"""Where the algebra has no word: the rest of a file is held against the program all the same, and nothing is proven."""
+"""Operators outside the algebra: the rest of a file is still compared with the program, and nothing is proven."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(folder: Path, name: str, change: Callable[[onnx.ModelProto], None] | None = None) -> Path:
-    """An export as a tool leaves it that says nothing of PyTorch, perhaps changed."""
+    """Export a model, remove the evidence of PyTorch as a tool does, and perhaps change it."""
     if not (folder / name).exists():
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
@@ -144,7 +144,7 @@ def exchange_parts(model: onnx.ModelProto) -> None:
 
 
 def test_scores_of_queries_and_keys_in_each_others_place_do_not_balance(folder: Path) -> None:
-    """The products are the same numbers, turned: it shows at the softmax, which is told the same axis as PyTorch's."""
+    """The products are the same numbers transposed; the difference is in the softmax, whose axis equals PyTorch's."""
     honest, changed = made(folder, "attended"), made(folder, "attended", exchange_parts)
 
     assert ask("reconcile", honest)[0] == 0

@@ -197,7 +197,7 @@ def test_numbers_that_are_none_differ_and_rounding_does_not() -> None:
 
 
 def shaken(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The same, one unit in the last place further."""
+    """Return the values, each one unit in the last place larger."""
     return np.nextafter(values, np.float32(np.inf))
 
 
@@ -223,7 +223,7 @@ def test_large_numbers_hide_no_small_ones_beside_them() -> None:
 
 
 def test_what_is_left_of_large_numbers_has_their_rounding() -> None:
-    """Small numbers are sums of large ones here, which another order rounds otherwise."""
+    """Small results are sums of large terms here, which round differently in another order."""
     terms = noise(4096).reshape(64, 64) * 1000
     small = np.arange(64) % 2 == 0
     terms[small, -1] -= terms[small].sum(1) - 0.01
@@ -235,7 +235,7 @@ def test_what_is_left_of_large_numbers_has_their_rounding() -> None:
 
 
 def test_functions_that_saturate_are_rounded_at_one() -> None:
-    """Onnxruntime's Sigmoid gives 1.5e-8 from -18 on."""
+    """onnxruntime's Sigmoid returns 1.5e-8 from -18 down."""
     values = 1 / (1 + np.exp(-np.linspace(-40, 3, 64)))
     exact, ours = values, values.astype(np.float32)
 

@@ -33,7 +33,7 @@ def verify(model: Path, config: Path) -> Any:
 
 
 def activate(path: Path, folder: Path, kind: str, other: str) -> Path:
-    """The file with another activation at every place."""
+    """Save the file with another operator in place of each activation."""
     model = onnx.load(path)
     for node in model.graph.node:
         if node.op_type == kind:
@@ -47,7 +47,7 @@ def test_a_folded_normalization_is_one_of_those_that_give_what_the_file_has(
 ) -> None:
     made = exported("resnet")
     model, config = made.files.artifact, tmp_path / "config.json"
-    shutil.copy(made.folder / "out" / "config.json", config)  # no manifest beside it
+    shutil.copy(made.folder / "out" / "config.json", config)  # without a manifest beside it
     assert not [node for node in onnx.load(model).graph.node if node.op_type == "BatchNormalization"]
 
     honest = verify(model, config)
@@ -73,5 +73,5 @@ def test_what_the_file_does_not_hold_is_told_and_must_not_matter(tmp_path: Path)
     assert honest.returncode == 0, honest.stderr
     told = " ".join(honest.stdout.split())
     assert "the values of 1 parameter, as dinov2.embeddings.mask_token" in told
-    assert changed.returncode == 2  # nobody knows whether the values or the graph are others
+    assert changed.returncode == 2  # the values or the graph may be changed
     assert "mask_token, cannot be recovered from the file; name a SOURCE with weights" in changed.stderr

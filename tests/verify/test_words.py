@@ -1,4 +1,4 @@
-"""What PyTorch calls one thing and ONNX another is one value of the algebra; with anything changed it is not."""
+"""PyTorch calls and the ONNX nodes for them are one value of the algebra; with any change they are not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def drawn(name: str) -> Value:
 
 
 def filled(value: Any) -> Any:
-    """A word is a drawn value."""
+    """Replace words by drawn values."""
     if isinstance(value, list):
         return [filled(each) for each in value]
     return drawn(value) if isinstance(value, str) and (value in {**REAL, **WHOLE, **TRUE}) else value
@@ -46,7 +46,7 @@ def filled(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Op:
-    """A node, and how it reads."""
+    """An ONNX node, with its inputs and attributes."""
 
     op_type: str
     inputs: Sequence[Any]
@@ -71,7 +71,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Said:
-    """A call of PyTorch, and which of its results."""
+    """A call of a PyTorch operator, and the index of one result."""
 
     operator: str
     args: Sequence[Any]
@@ -113,7 +113,7 @@ FOUR = ints(0, 1, 2, 3).reshape(4, 1)
 
 
 def joined(rows: Any, columns: Any = FILE_PLACES) -> Op:
-    """Rows and columns as GatherND takes them."""
+    """Join rows and columns into indices of GatherND."""
     last = (node("Unsqueeze", each, ints(-1)) for each in (np.broadcast_to(rows, (4, 3)), columns))
     return node("Concat", *last, axis=-1)
 
@@ -132,7 +132,7 @@ def scaled(*scales: float, **settings: Any) -> Op:
 
 
 def ranged(weights: str, *ends: Any, rows: str = "x") -> Op:
-    """Rows of groups, each by its matrix, as the exporter writes them."""
+    """Multiply rows of each group by its matrix, as the exporter writes it."""
     parts = []
     for group, (first, last) in enumerate(pairwise(ends)):
         stretch = node("Range", first, last, np.int64(1))
@@ -147,19 +147,19 @@ def end(at: int, name: str = "ends") -> Op:
 
 SCALES, ZEROS = floats(0.1, 0.2, 0.3, 0.25, 0.15), floats(3, 0, 1, 2, 0)
 CODED = node("Add", node("Div", "w", SCALES), ZEROS)
-"""A weight in codes, as a file's are read: in units of its scales."""
+"""A weight in codes, as read from a file: in units of its scales."""
 STEPS = [node("DynamicQuantizeLinear", "x", output=each) for each in range(3)]
 BLOCKS = floats(0.1, 0.2, 0.3, 0.25, 0.15, 0.4, 0.5, 0.35, 0.45, 0.05).reshape(5, 2)
 
 
 def multiplied(scale: Any = SCALES, zeros: Any = ZEROS, steps: Sequence[Any] = STEPS) -> Op:
-    """A product of codes, as onnxruntime's dynamic quantizer writes it."""
+    """Return a product of codes, as onnxruntime's dynamic quantizer writes it."""
     whole = node("Cast", node("MatMulInteger", steps[0], CODED, steps[2], zeros), to=1)
     return node("Mul", whole, node("Mul", steps[1], scale))
 
 
 def by_blocks(scale: Any = BLOCKS, zeros: Any = None, **settings: Any) -> Op:
-    """MatMulNBits of a weight whose codes have a scale for each run of three."""
+    """Return a MatMulNBits of a weight whose codes have a scale for each run of three."""
     units, zero = np.repeat(BLOCKS, 3, 1), floats(8)
     codes = node("Add", node("Div", node("Transpose", "w"), units), zero)
     said = {"K": 6, "N": 5, "bits": 4, "block_size": 3, **settings}
@@ -272,7 +272,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         node("Where", "mask", floats(0.5), "x"),
         [node("Where", "mask", floats(0.25), "x"), node("Where", "mask", "x", floats(0.5))],
     ),
-    # what is read at places
+    # reads at indices
     (
         said("index", "x", ["at", "other"]),
         node(
@@ -311,7 +311,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
     (
         said("index", "x", [FOUR, "grid"]),
         node("GatherND", "x", joined(FOUR, "grid")),
-        [  # what counts from the end, if it is below 0, is not what stands before the row
+        [  # a negative index counts from the end, not back into the previous row
             node("Gather", node("Reshape", "x", ints(-1)), node("Add", FOUR * 6, "grid")),
         ],
     ),

@@ -1,4 +1,4 @@
-"""Exports of what few models have beside PyTorch's program, without running: each is the same, and no change passes."""
+"""Exports of rare operators beside PyTorch's program, without running: each is the same, and no change passes."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_codes_that_are_read_with_another_scale_are_not_the_same(folder: Path, t
 
 
 def rounded(folder: Path, to: Path) -> Path:
-    """A copy whose matrices are stored as codes, with a scale for each column."""
+    """Copy an export, with matrices stored as codes and a scale for each column."""
     shutil.copytree(folder, to)
     model = onnx.load(to / "model.onnx")
     for tensor in [each for each in model.graph.initializer if len(each.dims) > 1 and each.data_type == 1]:

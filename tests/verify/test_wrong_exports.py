@@ -1,4 +1,4 @@
-"""Modules that PyTorch's exporter writes wrong, without a word: weights balance, and `verify` tells where and why."""
+"""Modules that PyTorch's exporter silently gets wrong: weights balance, and `verify` reports the place and cause."""
 
 from __future__ import annotations
 
