@@ -596,7 +596,7 @@ def at_known_positions(manifest: Manifest, values: Values) -> Manifest:
 
 
 def three_ways(made: Exported, path: Path) -> list[Reconciliation]:
-    """A manifest has small tensors whole; without them it knows a tiny model as it knows a large one."""
+    """Reconcile in three ways, without the values of small tensors, so that the tiny model counts as a large one."""
     manifest = load_manifest(made.files.manifest_path)
     vectors = {t.name for t in manifest.tensors if len(t.shape) <= 1}
     manifest = replace(
@@ -638,7 +638,7 @@ def test_each_tampering_is_found_by_the_evidence_that_shows_it(
 
 
 def culprits(result: Reconciliation, changed: set[str]) -> set[str]:
-    """What was named: changed tensors, what their scales and zero points belong to, and the parameters in them."""
+    """Return the named subjects: changed tensors, tensors of changed scales or zero points, and their parameters."""
     stems = tuple(re.sub(r"_(quantized|scale|zero_point|Q4|scales)$", "", name) for name in changed)
     subjects = {subject for finding in result.findings for subject in finding.subjects}
     in_them = {line.parameter for line in result.entries if line.key[1].startswith(stems)}

@@ -48,7 +48,7 @@ def true_modules(manifest: Manifest, result: Reconciliation) -> dict[Key, list[s
 
 
 def misplaced(ledger: Ledger, manifest: Manifest) -> tuple[list[str], set[str]]:
-    """Learned tensors that are elsewhere than their parameters; and where those are that have no scope."""
+    """Return learned tensors outside their parameters' modules, and top-level modules of tensors without a scope."""
     result = reconcile_ledger(ledger, manifest)
     seen = (name for entry in ledger.entries for name in (entry.tensor.name, *entry.sources))
     in_pytorch = align(seen, [name for parameter in manifest.parameters for name in parameter.names]).module

@@ -1,4 +1,4 @@
-"""Square weights, stored either way round: which way PyTorch has them, and whether the file reads them so."""
+"""Square weights in either orientation: PyTorch's is found, and a file that reads the other one is reported."""
 
 from __future__ import annotations
 

@@ -146,8 +146,11 @@ SIGNATURES = {
     "RotaryEmbedding": ".bbi",
     "SimplifiedLayerNormalization": ".P",
 }
-"""The inputs of operators in their order: P is learned, T too where it has rows, q quantization, b a buffer, c a
-constant, i integers that are constants; a dot says nothing of floats."""
+"""Roles of an operator's inputs in order.
+
+P is learned, T too if it has rows, q quantization, b a buffer, c a constant, i integers that are constants; a dot
+gives floats no role.
+"""
 
 
 @pytest.mark.parametrize("operator", SIGNATURES)

@@ -65,7 +65,7 @@ def window(size: int, width: int, low: float = LOWEST) -> Array:
 
 
 def shifted_windows() -> Array:
-    """Swin's: 4 windows of 4 x 4 positions, the last of each row and column of two and four groups."""
+    """Return Swin's masks: 4 windows of 4 x 4 positions; the last of a row or column has two or four groups."""
     groups = np.zeros((4, 16), int)
     groups[1:] = [
         np.repeat([0, 1], 8),

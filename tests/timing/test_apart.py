@@ -274,7 +274,7 @@ def test_a_model_that_crashes_onnxruntime_is_a_sentence(folder: Path) -> None:
     assert said.startswith(
         (
             "onnxruntime ended with signal 11 (SIGSEGV) while loading; the model makes onnxruntime crash",
-            "onnxruntime failed while loading: Model local function call depth ",  # 1.32, which counts first
+            "onnxruntime failed while loading: Model local function call depth ",  # 1.32 checks depth first
         )
     )
 

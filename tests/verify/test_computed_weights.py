@@ -1,4 +1,4 @@
-"""Weights that PyTorch computes of others, beside its program: honest exports are the same, and no stand-in passes."""
+"""Weights that PyTorch computes from others, beside its program: honest exports are the same, and no others pass."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SCOPES = {"first": "up", "act": "up", "scale": "down", "second": "down", "unscal
 
 
 def network(large: float) -> onnx.ModelProto:
-    """Onnxruntime fuses both scales into the product: where `large` overflows without, it does not with."""
+    """Return a model in which onnxruntime fuses both scales into a product; only unfused, a huge `large` overflows."""
     held = {
         "w": noise(8, 16),
         "v": noise(16, 8, seed=2),

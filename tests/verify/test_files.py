@@ -1,4 +1,4 @@
-"""Two files at work, one made of the other: rounding and optimizing are no difference, a fault is, at its place."""
+"""Two files at run time, one made from the other: rounding and optimizing are no difference, but faults are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The algebra: its field is one, forms of one computation are one, and with known numbers it computes what they do."""
+"""The algebra: its field's axioms hold, equal forms of a computation agree, and known numbers give known results."""
 
 from __future__ import annotations
 

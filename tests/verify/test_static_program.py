@@ -282,7 +282,7 @@ def factor_by_length(model: onnx.ModelProto) -> str:
 
 
 def nothing_over_nothing(model: onnx.ModelProto) -> str:
-    """Multiply by 1 for every word except id 0."""
+    """Multiply by id / id: 1 for every word except id 0, which gives NaN."""
     name = model.graph.output[0].name
     made = next(node for node in model.graph.node if name in node.output)
     made.output[0] = "before"

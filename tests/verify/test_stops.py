@@ -99,7 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(folder: Path, name: str, change: Callable[[onnx.ModelProto], None] | None = None) -> Path:
-    """Export a model, remove the evidence of PyTorch as a tool does, and perhaps change it."""
+    """Export a model with a tool as its producer, and perhaps change it."""
     if not (folder / name).exists():
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)

@@ -1,4 +1,4 @@
-"""Two files at work: rounding is no difference, a difference is told with its node, and nothing is same in silence."""
+"""Two files at run time: rounding is no difference, differences are reported with their node, none pass silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SOURCE that is a config alone: PyTorch computes with what the file gives back, and the rest must not matter."""
+"""A SOURCE that is only a config: PyTorch computes with recovered weights, and missing ones must not matter."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def drawn(name: str) -> Value:
 
 
 def filled(value: Any) -> Any:
-    """Replace words by drawn values."""
+    """Replace the names of drawn values by the values."""
     if isinstance(value, list):
         return [filled(each) for each in value]
     return drawn(value) if isinstance(value, str) and (value in {**REAL, **WHOLE, **TRUE}) else value
