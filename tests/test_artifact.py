@@ -925,9 +925,7 @@ def test_identities_hold_for_any_artifact(tmp_path_factory, artifacts, content):
     folder = tmp_path_factory.mktemp("any")
     for index, artifact in enumerate(artifacts):
         for name, payload in artifact.files.items():
-            (folder / name).write_bytes(
-                payload
-            )  # all models share this file, so some lack part of their data
+            (folder / name).write_bytes(payload)  # shared by all models, so some lack part of their data
         save(folder, artifact.proto, f"c{index}.onnx")
 
     ledger = check(audit_model(folder, artifact=True, content=content))

@@ -388,9 +388,7 @@ def test_matmul_nbits_holds_the_transposed_matrix(tmp_path, bits, zero, K):  # n
 
 
 @pytest.mark.time
-@pytest.mark.parametrize(
-    "zero", ["none", "float"]
-)  # with groups, onnxruntime 1.31 takes packed ones as 8-bit
+@pytest.mark.parametrize("zero", ["none", "float"])  # grouped: onnxruntime 1.31 reads packed ones as 8-bit
 def test_matmul_nbits_groups_may_be_in_any_order(tmp_path, zero):
     proto = nbits(4, zero, K=48)
     index = RNG.permutation(48).astype("i4") % 3

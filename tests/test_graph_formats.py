@@ -110,9 +110,7 @@ Draw = Callable[[Ledger], GraphReport]
 @pytest.mark.parametrize("make", [model, nasty])
 @pytest.mark.parametrize(
     ("style", "draw"),
-    [
-        (style, draw) for style in TEXTS for draw in DRAWN if (style, draw) != ("svg", whole)
-    ],  # SVG draws only groups
+    [(style, draw) for style in TEXTS for draw in DRAWN if (style, draw) != ("svg", whole)],  # groups only
 )
 def test_format_is_the_same_on_a_second_run_and_safe_on_a_terminal(style, draw, make, tmp_path):
     first, second = (FORMATS[style](draw(make(tmp_path))) for _ in range(2))

@@ -483,9 +483,7 @@ def test_of_very_many_that_agree_where_they_are_sampled_few_are_compared_whole(t
             made.plain(f"w{number}", other)
         return made.dequantized("codes", TABLE)
 
-    salt = audit(
-        tmp_path, graph(0).proto()
-    ).model.salt  # depends on the structure, which is the same for all values
+    salt = audit(tmp_path, graph(0).proto()).model.salt  # from the structure, which all values share
     seen = [sample_positions(V * H, salt), transposed_positions(V, H, salt)]
     compared.clear()
 

@@ -604,10 +604,7 @@ def test_hostile_names_of_files_reach_neither_terminal_nor_json_as_they_are(tmp_
 def read_terminal(ours: int) -> str:
     """Read a terminal's output until its writer closes it; some unread KiB would block the writer."""
     shown = b""
-    with (
-        open(ours, "rb", buffering=0) as terminal,
-        contextlib.suppress(OSError),
-    ):  # EIO marks its end on Linux
+    with open(ours, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # EIO is its end on Linux
         while piece := terminal.read(1 << 12):
             shown += piece
     return shown.decode()

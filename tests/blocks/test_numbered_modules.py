@@ -183,9 +183,7 @@ def test_the_first_block_of_a_network_holds_one_matrix_and_is_a_block(tmp_path):
     ledger = audit(tmp_path, net.proto(last(net)))
 
     assert modules_of(ledger) == ["features.1.0", "features.2.0", "features.2.1", "features.3.0"]
-    assert (
-        blocks_of(ledger)["stem"] == 5 * D + 5
-    )  # a linear layer beside its norm is numbered too, but no block
+    assert blocks_of(ledger)["stem"] == 5 * D + 5  # a linear layer beside its norm is no block
 
 
 def test_one_layer_before_and_one_of_another_kind_after_are_both_blocks(tmp_path):

@@ -320,6 +320,4 @@ def test_what_all_groups_ask_of_the_model_is_found_once_for_all_of_them(tmp_path
     found = [measure("duplicates", part, lowest=False) for part in parts]
 
     assert len(found) == count
-    assert (
-        time.process_time() - started < 0.5
-    )  # seconds; quadratic time in the number of groups takes more than one
+    assert time.process_time() - started < 0.5  # seconds; quadratic time in the groups takes more than 1

@@ -164,10 +164,7 @@ def test_flipping_the_tie_moves_the_output_matrix_and_nothing_else(key: str, nam
         ({"model_type": "bert", "architectures": ["BertModel"]}, 0),
         ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, 50_257 * 768),
         ({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, 32_000 * 4096),
-        (
-            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
-            0,
-        ),  # the class always ties it
+        ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, 0),  # always tied
         ({"model_type": "vit", "architectures": ["ViTModel"]}, 0),
     ],
 )

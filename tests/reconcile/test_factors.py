@@ -165,9 +165,7 @@ def test_groups_of_a_transposed_convolution_have_factors_of_their_own(tmp_path):
     def found(array: Array, at_hand: bool) -> ScaledFit | None:
         return fit(tmp_path, array, weight, scale, at_hand=at_hand, axis=1, group=2)
 
-    assert (
-        found(stored, False).evidence == "sampled"
-    )  # a manifest has statistics of channels along axis 0 only
+    assert found(stored, False).evidence == "sampled"  # manifests describe channels along axis 0 only
     assert found(stored, True).evidence == "content"
     assert found(changed, True) is None
     assert fit(tmp_path, stored, weight, scale[::-1], at_hand=True, axis=1, group=2) is None

@@ -32,9 +32,7 @@ SAMPLE = {
         "content/noise on every tensor",
         "tables/head's rows permuted, the words as they were",
     ),
-    Base("albert", "nbits"): (
-        "wiring/another activation before a product",
-    ),  # one of its three calls is rounded
+    Base("albert", "nbits"): ("wiring/another activation before a product",),  # one of 3 calls is rounded
     Base("resnet", "dynamic"): (
         "wiring/activation reversed along its channels",
         "wiring/layer applied twice",
@@ -79,11 +77,7 @@ ELSEWHERE = (
     ("gemma/fp16", "unread/stack ended early", 7),  # the first omitted module has no weights
     ("albert-masked-lm/nbits", "content/noise on one tensor", 7),  # in one of three calls
     ("bart/int8", "forged/name a parameter's with _1", 11),  # the planted tensor has another module's name
-    (
-        "net/dynamic",
-        "tables/outputs permuted by a stored order",
-        11,
-    ),  # all values before the output are right
+    ("net/dynamic", "tables/outputs permuted by a stored order", 11),  # values before the output are right
     ("llama/nbits", "planted/into QLinearMatMul's scales", 7),  # only the twin file has the product
 )
 """File, fault and seed of cases that were once reported at another module."""
