@@ -32,7 +32,7 @@ OF_MANY = frozenset({"chain_2e5", "inits_1e6", "nodes_1e6", "share_1e5"})
 """Cases whose reports take seconds: only `make whole` prints their text; the text of similar large cases suffices."""
 
 _READ_AGAIN, _READ_AT_LEAST = 4, 1 << 20
-"""Limit of bytes read per answer: this multiple of the files' size, and at least this many bytes."""
+"""Limit of bytes read per answer: the larger of this multiple of the files' size and this many bytes."""
 
 _HANG = 60
 """Seconds after which a case counts as hanging: no performance limit, only a way to fail."""

@@ -244,7 +244,7 @@ def check_sums(world: World, result: Reconciliation) -> None:
     assert sum(line.learned for line in result.entries) == result.onnx_parameters
     assert {line.name for line in result.parameters} == set(world.arrays)
     assert {line.key[1] for line in result.entries} == set(world.stored)
-    # Each line has the elements of its parameters, and of the entries that hold none.
+    # Each line has the elements of its parameters, and of entries that hold no parameter.
     again = {Line.COPIED, Line.DUPLICATED_FILE}
     line_of = {line.key: line.line for line in result.entries}
     held = {key for line in result.parameters for key in line.entries if line_of[key] not in again}

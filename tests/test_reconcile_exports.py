@@ -281,10 +281,10 @@ def test_a_changed_folded_convolution_is_found(exported: Exports, tmp_path: Path
     assert weight.name in {subject for finding in result.findings for subject in finding.subjects}
 
 
-# What is found by which evidence: the table of docs/counting.md, "What tampering is found".
+# Tampering found by each kind of evidence: the table of docs/counting.md, "What tampering is found".
 #
-# A file that was tampered with is reconciled three times: at samples and whole against the manifest, which has digests
-# and samples but no values, and whole against the checkpoint.
+# Each changed file is reconciled three times: at samples and in full against the manifest, which has digests and
+# samples but no values, and in full against the checkpoint.
 
 
 def stored(graph: onnx.GraphProto, ending: str) -> onnx.TensorProto:

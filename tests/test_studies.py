@@ -43,7 +43,7 @@ CHINESE_PARTS = (
 COUNTS = {
     # the study
     WORDS, WIDTH, MATRIX, MASKED, MASKED + MATRIX, BERT + WIDTH**2 + MATRIX, DENSE, 2 * WIDTH, MATRIX + WORDS, BERT, 0,
-    # four more
+    # four more studies
     SECOND, ENCODER, ENCODER + DENSE, DENSE, 5 + LAYERS * 16 + 2, HEAD, sum(CHINESE_PARTS),
 }  # fmt: skip
 

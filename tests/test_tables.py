@@ -448,7 +448,7 @@ def test_waves_of_other_frequencies_than_a_series_carry_them(
     change: str, wave: Callable[[Array], Array]
 ) -> None:
     random, freq, phase, gain = np.random.default_rng(0), yarn_frequencies(), 0.0, np.ones(32)
-    if change == "turned" and wave is np.sin:  # reversed frequencies give the same cosines
+    if change == "turned" and wave is np.sin:  # turning backwards keeps cosines
         gain = -gain
     elif change in ("turned", "rising"):
         freq = freq[::-1]

@@ -52,7 +52,7 @@ def refusal(server: CountingServer, timeout: float = 30.0) -> str:
 
 def test_a_server_without_ranges_is_named_and_its_file_not_downloaded(server):
     server.switches.ranges = False
-    os.truncate(server.folder / "model.onnx", 400_000_000)  # sparse
+    os.truncate(server.folder / "model.onnx", 400_000_000)  # a sparse file
 
     said = refusal(server)
 

@@ -54,19 +54,19 @@ def make(folder: Path, widths: Mapping[str, int], layers: int = 2) -> Ledger:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    """21 + 18 + 18 + 6 = 63 parameters."""
+    """Ledger of 21 + 18 + 18 + 6 = 63 parameters."""
     return make(tmp_path_factory.mktemp("small"), {})
 
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    """21 + 18 + 36 + 6 = 81 parameters: layer 1 is twice as wide."""
+    """Ledger of 21 + 18 + 36 + 6 = 81 parameters: layer 1 is twice as wide."""
     return make(tmp_path_factory.mktemp("grown"), {"1": 2})
 
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    """A third layer: 81 parameters."""
+    """Ledger with a third layer: 81 parameters."""
     return make(tmp_path_factory.mktemp("deep"), {}, layers=3)
 
 

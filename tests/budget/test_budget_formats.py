@@ -29,7 +29,7 @@ TEXT = """
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    """9 parameters in each of three scopes."""
+    """Ledger with 9 parameters in each of three scopes."""
     weights = {f"{scope}.fc.weight": ramp(3, 3, start=20 * at) for at, scope in enumerate("abc")}
     return audit(tmp_path_factory.mktemp("formats"), text_model(TEXT, weights))
 

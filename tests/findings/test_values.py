@@ -65,7 +65,7 @@ def entry(
 
 
 def looked(array: Array, role: Role = Role.PARAMETER, content: ContentMode = "sampled") -> tuple[bool, bool]:
-    """(constant, not finite)"""
+    """Return (is constant, is not finite)."""
     values = look_at_values([entry(array, role)], content)
     return ((), "w") in values.constant, ((), "w") in values.not_finite
 

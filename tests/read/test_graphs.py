@@ -182,7 +182,7 @@ def test_notes_and_names_of_a_graph_are_booked_by_what_they_are():
 
     found = accounts(model_of(graph))
 
-    assert found[HEADER] == 2 + len(block(2, "main")) + 1  # plus the range's own key and length
+    assert found[HEADER] == 2 + len(block(2, "main")) + 1  # plus 3: the graph's own key and length
     assert found[VALUES] == len(block(13, block(1, "v")))
     assert found[METADATA] == len(block(10, "x" * 100)) + len(block(16, block(1, "note"), block(2, "text")))
 

@@ -36,7 +36,7 @@ def tensor_of(content: onnx.TensorProto | bytes, **options: object) -> StoredTen
 
 
 def unread(model: Model) -> list[tuple[str, str, str]]:
-    """(finding, tensor, sentence)"""
+    """Return (finding, tensor, sentence) of each problem."""
     return [(finding, key[1], sentence) for finding, key, sentence in model.unread]
 
 

@@ -365,7 +365,7 @@ HONEST: dict[str, tuple[str, dict[str, Array]]] = {
 @pytest.mark.parametrize("name", sorted(HONEST))
 def test_what_exporters_make_stays_quiet(tmp_path: Path, name: str) -> None:
     nodes, stored = HONEST[name]
-    # torch's exporter notes what it lifted out of a program.
+    # torch's exporter marks constants that it lifted out of a program.
     notes = {name: {INPUT_KIND: "CONSTANT_TENSOR"} for name in stored}
     result = against(tmp_path, with_origins(model(nodes, stored), notes))
 

@@ -59,7 +59,7 @@ def model(
 
 
 def _changed(change: Mapping[str, str]) -> dict[str, str]:
-    """Return the rules of a changed layer; values that plain layers lack come before the value that needs them."""
+    """Return the rules of a changed layer; values that plain layers lack come before the first changed one."""
     rules: dict[str, str] = {}
     for value in LAYER:
         if value in change:

@@ -1,4 +1,4 @@
-"""Weights of one joined product whose part of the output is not read."""
+"""Weights joined for one product, some of whose output columns are not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--shape` texts."""
+"""Texts of `--shape`: axes, sizes, ranges, and refusals."""
 
 from __future__ import annotations
 

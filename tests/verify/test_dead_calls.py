@@ -1,4 +1,4 @@
-"""Values that a module computes without any output's need, such as an unused pooler's, are not searched for."""
+"""Values that a module computes and no output uses, such as an unused pooler's, are not searched for."""
 
 from __future__ import annotations
 

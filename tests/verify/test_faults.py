@@ -78,7 +78,7 @@ ELSEWHERE = (
     ("albert-masked-lm/nbits", "content/noise on one tensor", 7),  # in one of three calls
     ("bart/int8", "forged/name a parameter's with _1", 11),  # the planted tensor has another module's name
     ("net/dynamic", "tables/outputs permuted by a stored order", 11),  # values before the output are right
-    ("llama/nbits", "planted/into QLinearMatMul's scales", 7),  # only the twin file has the product
+    ("llama/nbits", "planted/into QLinearMatMul's scales", 7),  # only the float twin has the product
 )
 """File, fault and seed of cases that were once reported at another module."""
 

@@ -163,7 +163,7 @@ def test_what_pytorch_has_not_is_no_pass(folder: Path, tmp_path: Path, slot: int
 
 
 def test_a_step_that_is_not_there_has_no_value() -> None:
-    """`x[:, 5]` of three steps is an error on both sides, not a negative index."""
+    """`x[:, 5]` of three steps is an error on both sides, and must not wrap around."""
     from analyzer.verify.algebra.calls import call
     from analyzer.verify.algebra.field import Numbers
     from analyzer.verify.algebra.values import Algebra, UnknownError
