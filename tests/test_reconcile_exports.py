@@ -281,7 +281,7 @@ def test_a_changed_folded_convolution_is_found(exported: Exports, tmp_path: Path
     assert weight.name in {subject for finding in result.findings for subject in finding.subjects}
 
 
-# Tampering found by each kind of evidence: the table of docs/counting.md, "What tampering is found".
+# Tampering that each kind of evidence detects: `CASES` has the expected results.
 #
 # Each changed file is reconciled three times: at samples and in full against the manifest, which has digests and
 # samples but no values, and in full against the checkpoint.

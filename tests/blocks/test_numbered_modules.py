@@ -1,4 +1,4 @@
-"""Numbered modules are the blocks; some numbered modules are not."""
+"""Blocks are numbered modules, but not every numbered module is a block."""
 
 from __future__ import annotations
 

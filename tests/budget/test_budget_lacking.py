@@ -91,7 +91,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "budgets.md"
 
 @functools.cache
 def make(kind: str, folder: Path) -> Ledger:
-    """Return the ledger of a model with nine named parameters, and nine unnamed ones that could not be read."""
+    """Return the ledger of a model with nine named parameters, and nine unnamed ones that were not read."""
     proto = text_model(TEXT, {"encoder.fc.weight": NAMED})
     holder = HOLDERS.get(kind, lambda: raw("w", [3, 3], TensorProto.FLOAT, ramp(3, 3, start=50).tobytes()))
     proto.graph.initializer.append(holder())

@@ -276,7 +276,7 @@ def test_huge_sizes_are_exact(key: str) -> None:
         assert part.each == eval(text, {"__builtins__": {}, **FUNCTIONS}, dict(formula.values))
 
 
-# classes without a closed form, and --set
+# configs without a closed form, requested classes, and changed fields
 
 
 @pytest.mark.parametrize(
