@@ -299,7 +299,9 @@ def account_files(ours: Ledger, theirs: Ledger, stamp: str | None = None) -> Ver
         local_path(each)
     here, there = _Account(ours), _Account(theirs)
     if {*here.graph.inputs} != {*there.graph.inputs}:
-        raise UsageError(f"{theirs.model.path}: takes other inputs than the first file")
+        raise UsageError(
+            f"{theirs.model.path}: takes other inputs than the first file; name two files with the same inputs"
+        )
     for node in there.graph.nodes:
         there.read(node)
     work = _Pairing(here, there)
@@ -468,12 +470,9 @@ class _Pairing:
             ]
             name = off[0] if off else said
             if self.here.array(name) is None:
-                yield Difference(
-                    module, None, said, "input", f"{name} as it is there", f"{name} is another value"
-                )
+                yield Difference(module, None, said, "input", name, f"{name} with another value")
             else:
-                held = "its values in the file are others"
-                yield Difference(module, name, said, "weight", f"{name} as it is there", held)
+                yield Difference(module, name, said, "weight", name, f"{name} with other values")
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -573,7 +572,7 @@ class _Pairing:
             names = ", ".join(self.unjudged[:_MOST])
             rest = f", and {len(self.unjudged) - _MOST:,} more" if len(self.unjudged) > _MOST else ""
             many = format_many(len(self.unjudged), "operator")
-            yield f"nobody knows whether the other file has {many} in its own way: {names}{rest}"
+            yield f"no verdict on {many}, which the other file may compute in another form: {names}{rest}"
 
 
 _MOST = 8

@@ -72,7 +72,7 @@ WEIGHED = 3
 """Number of runs whose values quantizers are compared with."""
 DEAD = "no output depends on it"
 """Text for a parameter that the file holds without use; the reason must still be found."""
-TRADED = "it is read where another belongs"
+TRADED = "it is read in place of another tensor"
 """Text for a parameter whose values the file has, but reads in another's place."""
 NOWHERE = "[nowhere]"
 """Name for a value that the file does not have."""
@@ -237,7 +237,7 @@ class Bench:
         drift = None if exchange is None or exchange.is_made_up else self.measure_drift(exchange)
         if exchange is not None and exchange.held and (costs is None or exchange.original is None):
             self.codes.append(
-                f"what weights cost: {self.there} computes with those of the file, not of {against}"
+                f"the cost of rounded weights: {self.there} computes with the file's, not those of {against}"
             )
         return VerifyReport(
             path=str(self.ledger.model.path),
@@ -609,8 +609,8 @@ class Bench:
         before = [each for each in parted.later if each.number < firsts[module]]
         if not before:
             return None
-        wanted = f"what {_called(before[-1])} gives"
-        held = f"it reads what {_called(passed.seen[min(reads)].call)} gives"
+        wanted = f"the result of {_called(before[-1])}"
+        held = f"it reads the result of {_called(passed.seen[min(reads)].call)}"
         return Odd(call, "input", wanted, held, module=module)
 
     def _traded(self, passed: Pass, parted: Parted) -> Call | None:
@@ -781,7 +781,7 @@ class Bench:
             for name, other in Finder(known).of_size(print_.numel):
                 factor = scale_between(print_, other)
                 if factor is not None and abs(factor - 1) > 1e-4:
-                    held = f"{factor:g} times what {self.there} has ({name})"
+                    held = f"{factor:g} times the value in {self.there} ({name})"
                     told = Difference(
                         module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
                     )
@@ -794,10 +794,10 @@ class Bench:
         for bias, (least, most) in find_shared_biases(self.graph).items():
             own = next((each for each in call.parameters if bias in self.known.held.get(each, ())), None)
             if own is not None:
-                held = f"its codes are read at scales from {least:.4g} to {most:.4g}, and are right at one"
+                held = f"its codes are read with scales from {least:.4g} to {most:.4g}; only one can be right"
                 told = Difference(module, bias, said or module, "quantizer", "codes of one scale", held)
                 return First(module, said or module, f"{own}: {held}"), told
-        reason = f"what {self.call_that(call)} gives is nowhere in the file"
+        reason = f"the file lacks the result of {self.call_that(call)}"
         static = self._static(passed, parted)
         if static is not None:
             module, (kind, wanted, held) = static
@@ -918,7 +918,7 @@ class Bench:
             return None if node is None else (name, node)
         strange = sorted(self.reader.parameters_of(edge) & forged)
         if strange and node is not None:
-            return f"what is called {strange[0]}", node
+            return f"a tensor named {strange[0]}", node
         return (self.carriers[node.place], node) if node is not None and node.place in self.carriers else None
 
     def _made_before(self, node: Node, passed: Pass) -> str | None:
@@ -966,7 +966,7 @@ class Bench:
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for node in self.graph.nodes:
             if _draws(node, numbers):
-                self.carriers[node.place] = f"numbers that {node.op_type} draws"
+                self.carriers[node.place] = f"random numbers from {node.op_type}"
             if moving.intersection(node.inputs):
                 moving.update(node.outputs)
                 continue
@@ -1018,7 +1018,7 @@ class Bench:
             for seen in passed.seen:
                 if seen.found is not None and seen.found.name == name:
                     module = _path(seen.call.module)
-                    said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
+                    said = f"the output {printable(name)} is the result of {seen.call.operator} in {module}"
                     told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
                     return First(module, name, said), told
         for name in off:
@@ -1029,7 +1029,9 @@ class Bench:
                 factor = next((f for one in seen.prints if (f := scale_between(one, held))), None)
                 if factor is not None:
                     module = _path(seen.call.module)
-                    said = f"the output {printable(name)} is {factor:g} times what {seen.call.operator} gives"
+                    said = (
+                        f"the output {printable(name)} is {factor:g} times the result of {seen.call.operator}"
+                    )
                     told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
                     return First(module, name, said), told
         right = self.right_values(passed)
@@ -1042,7 +1044,7 @@ class Bench:
                 told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
                 return First(module, name, f"{said}, which {self.there} does not have"), told
         name = next(iter(off), "")
-        said = f"all that {self.there} computes is in the file, and an output is something else"
+        said = f"the file has every value of {self.there}, but one of its outputs is another value"
         return First(ROOT, name, said), None
 
     # Choices
@@ -1091,18 +1093,18 @@ class Bench:
         for node, number in stuck[:_MOST_NAMED]:
             name = printable(self._maker_of(node.output))
             self.codes.append(
-                f"other results of {node.operator} {name} than {number + 0.0:g}, which it gives in all runs here, as "
-                f"nothing in {self.there} does"
+                f"other results of {node.operator} {name} than {number + 0.0:g}: it gave this in all runs, and "
+                f"nothing in {self.there} did"
             )
         masking = [each for each in odd if self._finds_none(each)]
         if masking:
             others = f" and {format_many(len(masking) - 1, 'other node')}" if len(masking) > 1 else ""
-            self.codes.append(f"rows that are masked whole, as by {self._call_choice(masking[0])}{others}")
+            self.codes.append(f"fully masked rows, checked by {self._call_choice(masking[0])}{others}")
         odd = [each for each in odd if each not in masking]
         for each in odd[:_MOST_NAMED]:
             self.codes.append(
-                f"other results of {self._call_choice(each)}, made of {printable(each.operand)}, which is no value of "
-                f"{self.there}"
+                f"other results of {self._call_choice(each)}, computed from {printable(each.operand)}, a value that "
+                f"{self.there} does not have"
             )
         if len(odd) > _MOST_NAMED:
             self.codes.append(f"other results of {format_many(len(odd) - _MOST_NAMED, 'other choice')}")
@@ -1122,8 +1124,8 @@ class Bench:
         waiting = [each for each in waiting if len(results[each.outputs[0]]) == 1]
         for each in waiting[:_MOST_NAMED]:
             self.codes.append(
-                f"other results of {self._call_choice(each)}, made of {printable(each.operand)}, by which {self.there} "
-                "chooses nothing"
+                f"other results of {self._call_choice(each)}, computed from {printable(each.operand)}, by which "
+                f"{self.there} makes no choice"
             )
         if len(waiting) > _MOST_NAMED:
             self.codes.append(
@@ -1291,7 +1293,7 @@ class Bench:
                 module = self.ledger.node_scopes.get(node.place) or ROOT
                 held = (
                     f"{node.op_type} {name_node(node)} overflows: {apart.lost:,} numbers of up to "
-                    f"{apart.largest:.3g} are infinite or no numbers in {self.half or 'the file'}"
+                    f"{apart.largest:.3g} are infinite or NaN in {self.half or 'the file'}"
                 )
                 told = Difference(module, None, name_node(node), "overflow", "finite numbers", held)
                 if not all(self._survives(each, feeds) for each in self.graph.outputs):
@@ -1386,32 +1388,30 @@ class Bench:
         if unsure:
             worst_one = max(unsure, key=lambda each: each.lost_db)
             why = (
-                ""
-                if judge.is_alike
-                else ", as the file was calibrated with other values than these runs make"
+                "" if judge.is_alike else "; the file was calibrated on values other than those of these runs"
             )
             self.codes.append(
                 f"whether {format_many(len(unsure), 'quantizer')} {'fits' if len(unsure) == 1 else 'fit'}: up to "
-                f"{worst_one.lost_db:.0f} dB are lost beside a range of these values "
-                f"({printable(worst_one.quantizer.value)}), and nothing tells whether that is meant{why}"
+                f"{worst_one.lost_db:.0f} dB more are lost than with a range fitted to these runs "
+                f"({printable(worst_one.quantizer.value)}), which may be intended{why}"
             )
         masks = [each for each in judge.weighed.values() if each.masks]
         if masks:
             self.codes.append(
-                f"masks: {format_many(len(masks), 'quantizer')} cut off numbers of masks, the first of "
-                f"{printable(masks[0].quantizer.value)}, which codes of {masks[0].least:.3g} at least cannot hold"
+                f"masks: {format_many(len(masks), 'quantizer')} cut off mask values, the first at "
+                f"{printable(masks[0].quantizer.value)}, whose codes begin at {masks[0].least:.3g}"
             )
         drowned = [each for each in judge.weighed.values() if each.holds_mask]
         if drowned:
             self.codes.append(
                 f"values beside masks: codes of {format_many(len(drowned), 'quantizer')} reach "
-                f"{min(each.least for each in drowned):.3g}, so that all else is rounded to 0, the first of "
-                f"{printable(drowned[0].quantizer.value)}"
+                f"{min(each.least for each in drowned):.3g} to hold a mask, and round all other values to 0, the first "
+                f"at {printable(drowned[0].quantizer.value)}"
             )
         many = self.twin.untold + len(self.twin.quantizers) - len(judge.weighed)
         if many:
             self.codes.append(
-                f"what codes cost of {format_many(many, 'quantizer')} in bodies, in operators or with computed scales"
+                f"the cost of {format_many(many, 'quantizer')} in bodies, in operators or with computed scales"
             )
 
     def module_of(self, value: str) -> str:
@@ -1437,7 +1437,7 @@ class Bench:
     def uncovered(self) -> Iterator[str]:
         """Yield sentences about cases that were not tried, as far as the graph tells."""
         if self.refused:
-            yield f"the same without codes: there is no float twin, for {self.refused}"
+            yield f"a comparison without codes: there is no float twin, as {self.refused}"
         shapes: dict[str, set[tuple[int, ...]]] = {}
         for fed in self.fed:
             shapes.setdefault(fed.name, set()).add(fed.shape)
@@ -1452,8 +1452,7 @@ class Bench:
             yield f"branches of {branches} If that these inputs do not take"
         inside = sum(node.op_type in _ALONG for graph in self.ledger.model.graphs[1:] for node in graph.nodes)
         if inside:
-            chooses = "chooses" if inside == 1 else "choose"
-            yield f"what {format_many(inside, 'node')} in bodies of If, Loop, Scan or functions {chooses} by"
+            yield f"the choices of {format_many(inside, 'node')} in bodies of If, Loop, Scan or functions"
         for path, rows, reached in self.side.rows():
             if reached < rows:
                 yield f"{rows - reached:,} of {rows:,} rows of {path}, which no id here looks up"
@@ -1461,7 +1460,7 @@ class Bench:
         yield from self.codes
         if self.twin is not None and self.twin.activations and self.is_apart:
             many = format_many(self.twin.activations, "place")
-            yield f"what codes cost: {many} at which activations are rounded to codes compute without them here"
+            yield f"the cost of codes: these runs do not round activations to codes, at {many} of the file"
 
     def _triggers(self) -> Iterator[str]:
         """Yield comparisons of an unprocessed input with a stored number: the branches behind them may be rare."""
@@ -1481,8 +1480,8 @@ class Bench:
                 if name in given and array is not None:
                     numbers = ", ".join(f"{each:g}" for each in np.asarray(array).reshape(-1).tolist())
                     yield (
-                        f"both sides of {node.op_type} {printable(name_node(node))}, which holds "
-                        f"{printable(given[name])} against {numbers}"
+                        f"both results of {node.op_type} {printable(name_node(node))}, which compares "
+                        f"{printable(given[name])} with {numbers}"
                     )
 
 

@@ -71,9 +71,7 @@ def verify_executions(
         UsageError: inputs cannot be made, or the two ways are the same.
     """
     if ours == theirs:
-        raise UsageError(
-            f"both runs of the file are of {ours.said}; name another --optimization or --provider"
-        )
+        raise UsageError(f"both runs of the file have {ours.said}; name another --optimization or --provider")
     own = Subject(local_path(ledger))
     with Runner(limits or Limits()) as runner:
         ways = [_Way(runner, own, execution) for execution in (ours, theirs)]
@@ -149,11 +147,11 @@ class _WayBench(Bench):
             provider, assigned = way.execution.provider, way.graph.assigned
             if provider != CPU and assigned and not assigned.get(provider):
                 elsewhere = ", ".join(map(short_name, sorted(assigned)))
-                yield f"{short_name(provider)}: it took no node of this file, and all ran on {elsewhere}"
+                yield f"{short_name(provider)}: it took no node of this file, and all nodes ran on {elsewhere}"
             if not way.is_rewritten:
                 yield (
-                    f"inner values as {short_name(provider)} has them in a plain run: those that are told were handed "
-                    "out, and onnxruntime fuses nothing across them"
+                    f"inner values as in a plain run on {short_name(provider)}: the compared values were made outputs, "
+                    "and onnxruntime fuses nothing across outputs"
                 )
 
     def other_readings(self) -> Iterator[Reading]:
@@ -170,8 +168,8 @@ class _WayBench(Bench):
                 way.hand_out()
             found = dict(self._compare_inner(self._shared(), feeds))
             self.codes.append(
-                "inner values as a plain run has them: onnxruntime does not run the graph that it has written, "
-                "so those that are told were handed out, and it fuses nothing across them"
+                "inner values as in a plain run: onnxruntime does not run the graph that it wrote, so the compared "
+                "values were made outputs, and it fuses nothing across outputs"
             )
         first = next((name for name, each in found.items() if each.verdict is Verdict.DIFFERS), None)
         modules = [each for each in subgraphs_of(self.side.calls) if each.made is not None]
@@ -184,7 +182,7 @@ class _WayBench(Bench):
             lost += name not in found
         if lost:
             many = format_many(len(modules), "module")
-            self.codes.append(f"what {lost} of {many} give: a run has fused their last value away")
+            self.codes.append(f"results of {lost} of {many}: a run has fused the last value away")
         return rows, self._tell_first(first, found[first]) if is_apart and first else None, None
 
     def look_at_choices(

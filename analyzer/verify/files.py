@@ -101,13 +101,15 @@ def _check_alike(ours: Ledger, theirs: Ledger) -> None:
     where = printable(str(theirs.model.path))
     if a.keys() != b.keys():
         odd = ", ".join(printable(name) for name in sorted(a.keys() ^ b.keys())[:5])
-        raise UsageError(f"{where}: takes other inputs than the first file: {odd}")
+        raise UsageError(
+            f"{where}: takes other inputs than the first file: {odd}; name two files with the same inputs"
+        )
     for name, given in a.items():
         mine, other = given.dims, b[name].dims
         if mine is not None and other is not None and not _may_meet(mine, other):
             raise UsageError(
                 f"{where}: input {printable(name)} is {_sizes(other)}, and {_sizes(mine)} in the first file; "
-                "name two files that take the same inputs"
+                "name two files with the same inputs"
             )
 
 
@@ -201,7 +203,7 @@ class _FileBench(Bench):
         if others and report.same:
             more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
             listed = ", ".join(map(printable, others[:_NAMED])) + more
-            yield f"inputs that show it: the values of {listed} are others than the other file's"
+            yield f"inputs that show a difference in weights: {listed} differ from the other file's"
 
     # Rounded weights that one file holds of the other's
 
@@ -210,7 +212,7 @@ class _FileBench(Bench):
         try:
             self.rounding = find_rounding(self.ledger, self.side.ledger)
         except (UsageError, ModelReadError) as error:
-            self.notes.append(f"with the weights of one file in the other: {error}")
+            self.notes.append(f"a comparison with the weights of one file in the other: {error}")
             return
         held, back = self.rounding.held, self.rounding.back
         if self.rounding.is_turned:
@@ -226,7 +228,7 @@ class _FileBench(Bench):
         if self.rounding.is_turned:
             if back:
                 self.notes.append(
-                    "what rounding costs, module by module: it is the other file that is rounded"
+                    "the cost of rounding by module: the rounded file is the other one, not MODEL"
                 )
             self.exchanged = Exchange(original=original)
             return
@@ -279,7 +281,7 @@ class _FileBench(Bench):
         found = super().compare_outputs(seeds)
         is_apart = any(each.verdict is Verdict.DIFFERS for each in found.values())
         if is_apart and self.rounding.is_unknown and not holds_same_codes(self.ledger, self.side.ledger):
-            said = "the same without codes: both files hold rounded weights, and not the same ones"
+            said = "a comparison without codes: both files hold rounded weights, but not the same ones"
             if said not in self.notes:
                 self.notes.append(said)
             found = {

@@ -72,12 +72,14 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
     if not report.is_answered:
         return skip_drift(limit, path, "an output could not be compared")
     if drift is None:
-        why = "has no weights of its own" if limit.against is None else "has no outputs of floats"
+        why = "has no weights of its own" if limit.against is None else "has no float outputs"
         return skip_drift(limit, path, f"{report.against} {why}")
     if drift == -math.inf:
-        return _verdict(limit, path, Status.FAIL, message="an output is lost: numbers are infinite, or none")
+        return _verdict(
+            limit, path, Status.FAIL, message="an output is lost: its numbers are infinite or NaN"
+        )
     if drift == math.inf:
-        return _verdict(limit, path, Status.PASS, message=f"outputs are {whose}, bit by bit")
+        return _verdict(limit, path, Status.PASS, message=f"outputs equal {whose}, bit for bit")
     observed = math.floor(drift)
     missing = limit.decibels - observed
     contributors: tuple[Contributor, ...] = ()
@@ -93,7 +95,7 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
         observed=observed,
         exceeded_by=missing if missing > 0 else None,
         contributors=contributors,
-        message=f"outputs are off {whose} by {drift:.1f} dB signal to error"
+        message=f"outputs have {drift:.1f} dB signal to error beside {whose}"
         + (f", and at least {limit.decibels} are required" if missing > 0 else ""),
     )
 

@@ -54,7 +54,7 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
         else each
         for each in report.outputs
     )
-    reason = f"{found.first.reason}, by its program: it shows in these runs no more than rounding"
+    reason = f"{found.first.reason}, by its program: in these runs it shows no more than rounding"
     first = First(found.first.module, found.first.node, reason)
     return replace(report, outputs=outputs, first=first, differences=found.differences)
 

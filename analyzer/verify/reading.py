@@ -258,7 +258,7 @@ class Reader:
             return Odd(
                 call,
                 "operator",
-                "it is given as it is",
+                "its input is read directly",
                 said,
                 is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT and not _SUMS.intersection(names),
             )
@@ -400,7 +400,7 @@ class Reader:
             pairs = list(zip(self.before(anchor), self.before(twin), strict=False))
             for found in _Descent(self, own, other, right).differences(pairs):
                 kind, expected, held = found
-                is_sure = held.endswith(" more")
+                is_sure = held.startswith("an extra ")
                 return Odd(call, kind, expected, held, is_sure, witness=other.removesuffix("."))
         return None
 
@@ -424,7 +424,10 @@ def _other(
     call: Call, expected: Collection[int], reads: Collection[int], called: Callable[[int], str]
 ) -> Odd:
     return Odd(
-        call, "input", f"what {called(max(expected))} gives", f"it reads what {called(min(reads))} gives"
+        call,
+        "input",
+        f"the result of {called(max(expected))}",
+        f"it reads the result of {called(min(reads))}",
     )
 
 
@@ -519,7 +522,7 @@ class _Descent(Mutable):
         mine, its = self._weights(a, self.own), self._weights(b, self.other)
         if mine != its:
             if mine and its and not (mine & its):
-                return "input", f"what {min(its)} makes", f"what {min(mine)} makes is read"
+                return "input", f"the result with {min(its)}", f"it reads the result with {min(mine)}"
             return None if mine and its else self._operators(a, b)
         if mine or its:
             return None
@@ -536,12 +539,16 @@ class _Descent(Mutable):
         }
         if not its or mine & its:
             return None
-        return "input", f"what {min(self.right[other])} gives", f"what {min(self.right[one])} gives is read"
+        return (
+            "input",
+            f"the result of {min(self.right[other])}",
+            f"it reads the result of {min(self.right[one])}",
+        )
 
     def _weights(self, edge: Edge, layer: str) -> frozenset[str]:
         """Return the names, within the layer, of the weights that a node reads; one name for all weights outside it."""
         return frozenset(
-            name.removeprefix(layer) if name.startswith(layer) else "what is given to the layer"
+            name.removeprefix(layer) if name.startswith(layer) else "weights outside the layer"
             for name in self.reader.parameters_of(edge)
         )
 
@@ -553,7 +560,7 @@ class _Descent(Mutable):
             self.reader._makers[name][2] for name in self.reader.before(b) if name in self.reader._makers
         }
         if b[2] in below:
-            return "operator", f"no {a[2]}", f"{a[2]} more"
+            return "operator", f"no {a[2]}", f"an extra {a[2]}"
         if a[2] in beneath:
             return "operator", b[2], f"no {b[2]}: it is left out"
         return "operator", b[2], a[2]

@@ -551,9 +551,12 @@ def of_node(
                 yield ("input", "a mask", "no mask"), make.node("Identity", [node.inputs[slot]])
     if op_type == "Concat" and len(node.inputs) == 2:
         turned = make.node("Concat", node.inputs[::-1], settings={**node.integers})
-        yield ("input", "Concat", "Concat the other way round"), turned
+        yield ("input", "Concat", "Concat in the other order"), turned
     if op_type in ("MatMul", "FusedMatMul") and len(node.inputs) == 2 and not stored.keys() & {*node.inputs}:
-        yield ("input", "MatMul", "MatMul of its operands exchanged"), make.node("MatMul", node.inputs[::-1])
+        yield (
+            ("input", "MatMul", "MatMul with its operands exchanged"),
+            make.node("MatMul", node.inputs[::-1]),
+        )
     if op_type not in MOVES:
         for name in node.inputs[:2]:
             if name and name not in stored:
@@ -666,7 +669,7 @@ def _other_terms(
     for other in _TWO:
         if other != op_type:
             yield ("operator", op_type, other), make.node(other, inputs)
-    yield ("operator", op_type, f"{op_type} the other way round"), make.node(op_type, inputs[::-1])
+    yield ("operator", op_type, f"{op_type} with its operands exchanged"), make.node(op_type, inputs[::-1])
     if is_residual:
         for slot, which in ((0, "first"), (1, "second")):
             twice = Patch(
@@ -721,4 +724,4 @@ def _other_weights(node: Node, make: _Maker, stored: Mapping[str, object], graph
                     PatchNode("MatMul", "", inputs, output),
                 ],
             )
-            yield ("weight", name, f"{name}, turned"), turned
+            yield ("weight", name, f"{name}, transposed"), turned

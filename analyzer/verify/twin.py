@@ -202,7 +202,7 @@ class _Body:
                     self.constant.update(made.output)
         for output in self.graph.output:
             if output.name in self.codes:
-                raise RefusedError(f"the output {output.name} is codes")
+                raise RefusedError(f"the output {output.name} holds codes")
         del self.graph.node[:]
         self.graph.node.extend(self.made)
 
@@ -261,9 +261,9 @@ class _Body:
         if code is not None:
             return self.recode(code, scale, zero)
         if name in self.floated:
-            raise RefusedError(f"{name} is decoded as codes, and is a sum of products")
+            raise RefusedError(f"{name} is decoded as codes, but is a sum of products")
         if name not in self.constant:
-            raise RefusedError(f"nobody knows what the codes {name} are made of")
+            raise RefusedError(f"the origin of the codes {name} is unknown")
         given: dict[str, Any] = {} if axis is None else {"axis": axis}
         zero = zero if zero and self.fits(name, zero) else ""
         return self.add("DequantizeLinear", [name, scale, zero], **given)
@@ -310,7 +310,7 @@ class _Body:
         if code is not None:
             return self.units(code, zero)
         if name in self.floated or name not in self.constant:
-            raise RefusedError(f"nobody knows what the codes {name} are made of")
+            raise RefusedError(f"the origin of the codes {name} is unknown")
         value = self.add("Cast", [name], to=_FLOAT)
         if not zero:
             return value
@@ -464,7 +464,7 @@ class _Body:
             self.is_equal(code.scale, given[1]) and self.is_equal_zero(code.zero, given[2])
         ):
             raise RefusedError(
-                "codes of activations have other scales for each channel where they are decoded"
+                "an activation is rounded with one set of scales per channel, and decoded with another"
             )
         self.add("Identity", [self.recode(code, given[1], given[2])], node.output[0])
 
@@ -510,7 +510,7 @@ class _Body:
                 self.add("Identity", [value], node.output[0])
                 self.floated.add(node.output[0])
             return
-        raise RefusedError(f"codes are cast ({node.name or node.output[0]})")
+        raise RefusedError(f"{node.name or node.output[0]} casts codes")
 
     def multiply_to_float(self, node: Any) -> None:
         a, b, a_scale, b_scale, a_zero, b_zero, bias = [*node.input, *[""] * 5][:7]
@@ -550,7 +550,7 @@ class _Body:
             inputs.append(self.add("Mul", [self.add("Cast", [bias], to=_FLOAT), self.add("Mul", [x_s, w_s])]))
         channels_last = given.pop("channels_last", 0)
         if channels_last:
-            raise RefusedError(f"{node.op_type} has its channels last")
+            raise RefusedError(f"{node.op_type} has channels_last set")
         real = self.add("ConvTranspose" if last else "Conv", inputs, **given)
         self.give_codes(node, real, node.output[0], y_s, y_z)
 
@@ -573,7 +573,7 @@ class _Body:
         op_type, operands = _LINEAR[node.op_type]
         given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         if given.pop("channels_last", 0):
-            raise RefusedError(f"{node.op_type} has its channels last")
+            raise RefusedError(f"{node.op_type} has channels_last set")
         inputs = [*node.input, ""]
         reals = [self.real(*inputs[3 * at : 3 * at + 3]) for at in range(operands)]
         real = self.add(op_type, reals, **{k: v for k, v in given.items() if k != "opset"})

@@ -26,13 +26,13 @@ _FOLDED = "batchnorm "
 _DECODING = ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
 """Operators between codes and the operator that computes with them."""
 SAID = {
-    Line.DIFFERING: "its values in the file are others",
+    Line.DIFFERING: "its values in the file differ",
     Line.MISPLACED: TRADED,
     Line.MISSING: "the file does not hold it",
     Line.DEAD: DEAD,
     Line.UNEXPECTED: "PyTorch has no such tensor",
-    Line.UNEXPLAINED: "nothing of PyTorch's explains it",
-    Line.OPAQUE: "nothing of PyTorch's explains it, and it computes",
+    Line.UNEXPLAINED: "nothing in PyTorch explains it",
+    Line.OPAQUE: "nothing in PyTorch explains it, and the file computes with it",
 }
 """Reason why a tensor does not balance, by its line."""
 

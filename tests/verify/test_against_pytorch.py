@@ -195,7 +195,7 @@ def test_a_file_with_codes_or_half_precision_computes_pytorchs_function_of_its_w
     code, document = verify(tmp_path / "model.onnx", "--against", exported)
 
     assert (code, document["same"], document["first"]) == (0, True, None)
-    assert not any("weights cost" in each for each in document["uncovered"])
+    assert not any("cost of rounded weights" in each for each in document["uncovered"])
     costs = document["costs"]
     assert isinstance(costs, dict)
     assert (costs["kept"] is None) == (form == "half")
@@ -612,4 +612,4 @@ def test_a_stack_that_ends_early_is_told_where_it_ends(tmp_path: Path) -> None:
     assert code == 1
     first = document["first"]
     assert isinstance(first, dict)
-    assert (first["module"], "it reads what " in first["reason"]) == ("norm", True), first
+    assert (first["module"], "it reads the result of " in first["reason"]) == ("norm", True), first

@@ -354,10 +354,10 @@ def test_a_threshold_for_a_value_of_pytorch_is_told(exported: Path, monkeypatch:
     )
     _, honest = verify(export(exported, "beside", "dynamo"), "--against", "choosing_nets:beside", *SEEDS)
 
-    said = "other results of Greater waits, made of kept, by which PyTorch chooses nothing"
+    said = "other results of Greater waits, computed from kept, by which PyTorch makes no choice"
     assert code == 0
     assert said in document["uncovered"]
-    assert not any("chooses nothing" in line for line in honest["uncovered"])
+    assert not any("makes no choice" in line for line in honest["uncovered"])
 
 
 @pytest.mark.time
@@ -436,18 +436,16 @@ def test_a_value_that_never_moves_here_is_told(
             helper.make_node("Sigmoid", ["less"], ["asleep"], name="waits"),
             helper.make_node("Mul", ["asleep", "far"], ["added"]),
         ]
-        said = "other results of Sigmoid waits than 0, which it gives in all runs here, as nothing in PyTorch does"
+        said = "other results of Sigmoid waits than 0: it gave this in all runs, and nothing in PyTorch did"
     elif kind == "product":
         nodes += [helper.make_node("Mul", ["all", "zero"], ["added"], name="waits")]
-        said = (
-            "other results of Mul waits than 0, which it gives in all runs here, as nothing in PyTorch does"
-        )
+        said = "other results of Mul waits than 0: it gave this in all runs, and nothing in PyTorch did"
     else:
         nodes += [
             helper.make_node("Equal", ["all", "far"], ["is_far"], name="waits"),
             helper.make_node("Cast", ["is_far"], ["added"], to=onnx.TensorProto.FLOAT),
         ]
-        said = "both sides of Equal waits, which holds x against 10000"
+        said = "both results of Equal waits, which compares x with 10000"
     model.graph.node.extend([*nodes, helper.make_node("Add", ["kept", "added"], [output])])
     folder = exported / kind.replace(" ", "-")
     folder.mkdir()

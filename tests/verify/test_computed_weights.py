@@ -160,4 +160,4 @@ def test_a_guard_of_a_quotient_that_the_exporter_left_out_is_told(tmp_path: Path
         assert [node.op_type for node in model.graph.node].count("Add") == 0, "the exporter keeps it now"
         told = run_here("verify", tmp_path / "out" / "model.onnx", "--format", "json")
 
-    assert any("divides as PyTorch does not" in each for each in json.loads(told.stdout)["uncovered"])
+    assert any("divisions that PyTorch does not do" in each for each in json.loads(told.stdout)["uncovered"])

@@ -90,7 +90,7 @@ def test_modules_whose_values_were_fused_away_are_counted(tmp_path: Path) -> Non
     code, document = ask(save(tmp_path, proto, "nested.onnx"), "--optimization", "all")
 
     assert code == 1
-    assert "what 1 of 4 modules give: a run has fused their last value away" in document["uncovered"]
+    assert "results of 1 of 4 modules: a run has fused the last value away" in document["uncovered"]
 
 
 def test_the_error_is_followed_through_all_modules_also_where_nothing_differs(mild: Path) -> None:
@@ -128,7 +128,7 @@ def test_codes_that_flip_between_two_ways_to_sum_are_the_same(tmp_path: Path) ->
         (("--provider", "dnnl"), "the onnxruntime that is installed cannot run on dnnl, only on"),
         (("--against-provider", "dnnl"), "cannot run on dnnl"),
         (("--provider", "gpu9"), 'onnxruntime has no "gpu9"'),
-        (("--optimization", "none"), "both runs of the file are of optimization none on cpu"),
+        (("--optimization", "none"), "both runs of the file have optimization none on cpu"),
         (("--optimization", "all", "--static"), "--static: runs nothing"),
         (("--optimization", "all", "--against", "other.onnx"), "--against: names another side"),
     ],

@@ -221,7 +221,7 @@ def test_a_drift_is_limited_beside_another_file(files: dict[str, Path], tmp_path
     assert (failed[0], failed[1]["status"], failed[1]["exceeded_by"]) == (1, "FAIL", 3)
     assert [each["value"] for each in failed[1]["contributors"]]
     assert (same[0], same[1]["status"]) == (0, "PASS")
-    assert "bit by bit" in same[1]["message"]
+    assert "bit for bit" in same[1]["message"]
 
 
 def test_a_drift_beside_a_file_of_other_inputs_or_none_is_no_pass(
@@ -500,5 +500,5 @@ def test_weights_that_no_output_shows_are_told(tmp_path: Path) -> None:
     code, document = ask(other, one)
 
     assert (code, document["same"]) == (0, True)
-    assert any("inputs that show it: the values of b are others" in each for each in document["uncovered"])
-    assert not any("inputs that show it" in each for each in ask(one, one)[1]["uncovered"])
+    assert any("inputs that show a difference in weights: b differ" in each for each in document["uncovered"])
+    assert not any("inputs that show a difference" in each for each in ask(one, one)[1]["uncovered"])

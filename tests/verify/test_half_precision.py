@@ -153,8 +153,8 @@ def clip(proto: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("fault", "module", "reason"),
     [
-        (noise, "blocks.1.down", "its values in the file are others"),
-        (gain_as_bias, "blocks.1.norm", "it is read where another belongs"),
+        (noise, "blocks.1.down", "its values in the file differ"),
+        (gain_as_bias, "blocks.1.norm", "it is read in place of another tensor"),
         (slope, "blocks.1.act", "alpha 0.4"),
         (left_out, "blocks.0", "the residual is dropped"),
         (clip, "[root]", "goes through Clip"),

@@ -58,5 +58,5 @@ def test_a_bias_that_is_right_for_one_of_two_calls_is_told_with_its_scales(
     done = run_here("verify", "rounded.onnx", "--against", "twin_net:build")
 
     assert done.returncode == code, done.stdout + done.stderr
-    told = "tower.bias: its codes are read at scales from "
+    told = "tower.bias: its codes are read with scales from "
     assert (told in " ".join(done.stdout.split())) is bool(code)

@@ -115,7 +115,7 @@ def skipped(proto: onnx.ModelProto) -> None:
     [
         (epsilon, "norm", "norm", "epsilon 0.05"),
         (activation, "act", "act", "Relu, and Gelu in the other file"),
-        (weight, "second", "down", "its values in the file are others"),
+        (weight, "second", "down", "v with other values"),
         (skipped, "second", "down", "input 0 b, and input 0 c"),
     ],
 )

@@ -103,7 +103,7 @@ def test_an_optimizer_is_no_difference(original: Path, tmp_path: Path, level: st
         (activation, "act", "Relu, and Gelu in the other"),
         (constant, "bias", "FLOAT ["),
         (dropped, "act", "it is left out, and Gelu in the other"),
-        (weight, "first", "w: its values in the file are others"),
+        (weight, "first", "w: its values in the file differ"),
     ],
 )
 def test_a_fault_is_told_with_its_node_and_its_cause(

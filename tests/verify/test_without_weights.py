@@ -55,7 +55,7 @@ def test_a_folded_normalization_is_one_of_those_that_give_what_the_file_has(
 
     assert honest.returncode == 0, honest.stderr
     assert "computes the same: " in honest.stdout
-    assert "what weights cost: PyTorch computes with those of the file" in " ".join(honest.stdout.split())
+    assert "the cost of rounded weights: PyTorch computes with the file's" in " ".join(honest.stdout.split())
     assert changed.returncode == 1
     assert "DIFFERS from node_relu on, in resnet.embedder" in changed.stdout
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not hold|table|PyTorch has"
-_PLANTED = r"which (PyTorch|the other file) does not have|nothing of PyTorch"
+_WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read in place|does not hold|table|PyTorch has"
+_PLANTED = r"which (PyTorch|the other file) does not have|nothing in PyTorch"
 _WORDS: Sequence[tuple[str, str]] = (
     (r"epsilon", r"epsilon|eps"),
-    (r"dropout", r"draws"),
-    (r"skip connection|late activation", r"it reads what|residual|skipped|no output depends|" + _WEIGHT),
+    (r"dropout", r"random numbers"),
+    (
+        r"skip connection|late activation",
+        r"it reads the result|residual|skipped|no output depends|" + _WEIGHT,
+    ),
     (r"bypassed|term left out", r"left out|without its|skipped|no output depends|" + _WEIGHT),
     (r"axis|mean over another", r"axis|mean"),
     (
@@ -28,24 +31,24 @@ _WORDS: Sequence[tuple[str, str]] = (
     (r"factor|scores scaled|alpha|sign|constant", r"scale|factor|constant|by|Neg|times|" + _WEIGHT),
     (
         r"perm|heads|order|Concat|rotary|exchanged|keys",
-        r"turned|order|exchanged|input|Concat|key|query|" + _WEIGHT,
+        r"transposed|order|exchanged|input|Concat|key|query|" + _WEIGHT,
     ),
     (
         r"pads|dilations|kernel|pool|padding",
-        r"pads|dilations|kernel|Pool|pool|Reduce|padding|count|maximum|mean|turned|flipped|" + _WEIGHT,
+        r"pads|dilations|kernel|Pool|pool|Reduce|padding|count|maximum|mean|transposed|flipped|" + _WEIGHT,
     ),
-    (r"output", r"output|scale|Softmax|which PyTorch|Cast|nothing of PyTorch"),
+    (r"output", r"output|scale|Softmax|which PyTorch|Cast|nothing in PyTorch"),
     (r"position|words|table|Gather", r"ids|table|rows|weight|index|" + _WEIGHT),
 )
 _GROUPS = {
     "quantizers": r"is rounded to codes",
-    "planted": _PLANTED + r"|more, and no",
+    "planted": _PLANTED + r"|an extra \w+, and no",
     "content": _WEIGHT,
-    "orientation": _WEIGHT + r"|turned|flipped",
+    "orientation": _WEIGHT + r"|transposed|flipped",
     "hollow": _WEIGHT + "|" + _PLANTED,
     "folded-factor": _WEIGHT + r"|scale|times",
     "tables": _WEIGHT + r"|ids|output|rows|" + _PLANTED,
-    "forged": _WEIGHT + "|" + _PLANTED + r"|more, and no",
+    "forged": _WEIGHT + "|" + _PLANTED + r"|an extra \w+, and no",
 }
 
 

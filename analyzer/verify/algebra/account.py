@@ -28,8 +28,8 @@ from analyzer.verify.verify import local_path, name_node
 _SEEDS = (0, 1, 2)
 """Seeds of the drawings that must agree."""
 _MOST_TOLD = 8
-NO_SIZE = "what shows at no size that was tried"
-QUOTIENTS = "what divides as PyTorch does not, as by a sum without what is added to it"
+NO_SIZE = "decisions by sizes that PyTorch does not make"
+QUOTIENTS = "divisions that PyTorch does not do, such as by a sum without its epsilon"
 """Texts for values that the algebra leaves open."""
 _UNJUDGED = "in another form"
 _KINDS = ("same", "decomposed", "fused", "folded", "moved", "changed", "missing", "added", _UNJUDGED)
@@ -241,7 +241,7 @@ class _Account(Mutable):
                 f", and {len(self.unjudged) - _MOST_TOLD:,} more" if len(self.unjudged) > _MOST_TOLD else ""
             )
             many = format_many(len(self.unjudged), "operator")
-            yield f"nobody knows whether PyTorch has {many} in its own way: {names}{rest}"
+            yield f"no verdict on {many}, which PyTorch may compute in another form: {names}{rest}"
         sizes = [
             ", ".join(
                 f"{name} {'x'.join(map(str, value.shape))}"
@@ -253,14 +253,14 @@ class _Account(Mutable):
         left = left_out(self.before.graph, self.before.calls)
         decided = [name for name in self.decided_by if name not in left]
         if decided:
-            yield f"not proven: other numbers of {', '.join(decided)} than the example's, by which PyTorch decides"
+            yield f"not proven: numbers of {', '.join(decided)} other than the example's, by which PyTorch decides"
         if left:
-            yield f"not proven: other than ones in masks, and zeros, of what the file does not take: {', '.join(left)}"
+            yield f"not proven: inputs that the file lacks, unless masks are 1 and all others 0: {', '.join(left)}"
         quotients = {name for state in self.states for name in state.quotients}
         hidden = {name for state in self.states for name in state.hidden}
         for said, found in ((NO_SIZE, hidden - quotients), (QUOTIENTS, quotients)):
             if found:
                 yield f"not proven: {said}: {', '.join(sorted(found)[:_MOST_TOLD])}"
         if self.before.has_codes:
-            yield "not proven: what weights lose by being rounded to codes"
-        yield ("not proven: rounding, overflow, division by zero, rows of attention that are masked whole")
+            yield "not proven: the rounding of weights to codes"
+        yield "not proven: rounding, overflow, division by zero, fully masked rows of attention"

@@ -157,7 +157,7 @@ def _getitem(a: Algebra, value: Any, index: int) -> Any:
 @_operator("item", "_local_scalar_dense")
 def _item(a: Algebra, input: Value) -> Any:
     if not is_known(input):
-        raise UnknownError("a number that depends on weights or on inputs of real numbers")
+        raise UnknownError("a number that depends on weights or inputs")
     return np.asarray(input).item()
 
 
@@ -198,7 +198,7 @@ def _type_as(a: Algebra, input: Value, other: Value) -> Any:
 @_operator("view", "reshape", "_unsafe_view", "view_copy")
 def _view(a: Algebra, input: Value, size: Any, **_: Any) -> Value:
     if isinstance(size, DType):
-        raise UnknownError("the same bits as another type")
+        raise UnknownError("a view of the same bits as another type")
     return a.reshape(input, _sizes(size))
 
 
@@ -295,7 +295,7 @@ def _repeat_interleave(
 ) -> Value:
     if not isinstance(repeats, int):
         if not is_known(repeats):
-            raise UnknownError("repeats that are not known")
+            raise UnknownError("repeats that depend on weights or inputs")
         repeats = np.asarray(repeats)
     a.bound(math.prod(shape_of(input)) * int(np.max(repeats)))
     return a.move(input, lambda each: np.repeat(each, repeats, axis=dim))
@@ -410,7 +410,7 @@ def _flip(a: Algebra, input: Value, dims: Any) -> Value:
 @_operator("roll")
 def _roll(a: Algebra, input: Value, shifts: Any, dims: Any = ()) -> Value:
     if not dims:
-        raise UnknownError("a roll of all elements")
+        raise UnknownError("a roll over the flattened tensor")
     return a.move(input, lambda each: np.roll(each, tuple(shifts), tuple(dims)))
 
 
@@ -548,7 +548,7 @@ def _scatter_reduce(
     a: Algebra, input: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
 ) -> Value:
     if not include_self or reduce not in _REDUCE:
-        raise UnknownError(f"a scatter by {reduce}{'' if include_self else ' without what stood there'}")
+        raise UnknownError(f"a scatter by {reduce}{'' if include_self else ' with include_self=False'}")
     return places.put_elements(a, input, dim, index, src, _REDUCE[reduce])
 
 
@@ -582,7 +582,7 @@ def _index_put(
     mask = indices[0]
     if len(indices) == 1 and mask is not None and getattr(mask, "kind", "") == "truth":
         if accumulate or math.prod(shape_of(values)) != 1:
-            raise UnknownError("numbers that are put where what is not known holds")
+            raise UnknownError("several values, or sums, put in by a computed mask")
         given = a.reshape(values, ())
         wide = a.reshape(mask, (*shape_of(mask), *(1 for _ in shape_of(input)[len(shape_of(mask)) :])))
         return a.where(wide, given, input)
@@ -604,7 +604,7 @@ def _grouped_mm(a: Algebra, input: Value, weight: Value, offs: Value) -> Value:
 @_operator("one_hot")
 def _one_hot(a: Algebra, input: Value, num_classes: int = -1) -> Value:
     if num_classes < 0:
-        raise UnknownError("one-hot rows of so many classes as there are")
+        raise UnknownError("one_hot without num_classes")
     return places.one_hot(a, input, num_classes, np.asarray(0), np.asarray(1))
 
 
@@ -764,7 +764,7 @@ def whole_quotient(a: Algebra, one: Value, two: Value) -> Any:
     if not (
         is_place and is_known(two) and np.asarray(two).dtype.kind in "iu" and (np.asarray(two) > 0).all()
     ):
-        raise UnknownError("a quotient of whole numbers")
+        raise UnknownError("a quotient of integers")
     return a.function("quotient of places", one, two)
 
 
@@ -783,7 +783,7 @@ def _remainder(a: Algebra, input: Any, other: Any) -> Value:
 def _pow(a: Algebra, input: Any, exponent: Any) -> Any:
     if _plain(input, exponent):
         if abs(exponent) > 64:
-            raise UnknownError("a large power")
+            raise UnknownError("a power above 64")
         return input**exponent
     return a.raise_to(_array(input), _array(exponent))
 
@@ -1088,7 +1088,7 @@ def running_sum(a: Algebra, value: Value, axis: int) -> Value:
 
 @_operator("cumprod", "logcumsumexp", "cummax")
 def _running(a: Algebra, input: Value, dim: int, **_: Any) -> Value:
-    raise UnknownError("a running product")
+    raise UnknownError("a cumulative operation other than a sum")
 
 
 @_operator("prod")
@@ -1199,7 +1199,7 @@ def _argsort(a: Algebra, input: Value, dim: Any = -1, descending: bool = False, 
 
 @_operator("nonzero", "unique2", "bincount", "multinomial")
 def _sorted(a: Algebra, input: Value, *_: Any, **__: Any) -> Value:
-    raise UnknownError("an order of values")
+    raise UnknownError("a result that depends on unknown numbers")
 
 
 @_operator("diff")
@@ -1207,7 +1207,7 @@ def _diff(
     a: Algebra, input: Value, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
 ) -> Value:
     if n > 8:
-        raise UnknownError("so many differences of differences")
+        raise UnknownError("diff with n above 8")
     parts = [part for part in (prepend, input, append) if part is not None]
     value = a.concat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
@@ -1394,7 +1394,7 @@ def _recurrent(
     batch_first: bool,
 ) -> list[Value]:
     if train and dropout:
-        raise UnknownError("a recurrent layer that drops")
+        raise UnknownError("a recurrent layer with dropout")
     directions = 2 if bidirectional else 1
     own, rest = divmod(len(params), num_layers * directions)
     if rest or own not in (range(4, 6) if has_biases else range(2, 4)):

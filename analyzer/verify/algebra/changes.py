@@ -341,7 +341,7 @@ def _differing(
         for name in state.node_names(each):
             line = lines.get(name)
             if line is not None and line.line in UNBALANCED:
-                expected = "nothing there" if line.parameter is None else f"{line.parameter} as it is there"
+                expected = "nothing there" if line.parameter is None else line.parameter
                 return "weight", name, expected, SAID.get(line.line, line.line.value)
     told = [each for each in region if each.op_type not in MOVES] or region
     said = ", ".join(_say_node(each, state.file.values) for each in told)
@@ -360,7 +360,7 @@ def _differing(
         return "input", None, theirs, f"{said} of another value"
     alike = node.op_type.lower().replace("normalization", "norm") == call.operator.replace("_", "")
     if alike and _is_told_alike(state, node, call):
-        return "input", None, theirs, f"{said} of another value, or of one that is turned"
+        return "input", None, theirs, f"{said} of another value, or of its transpose"
     return ("attribute" if alike else "operator"), None, theirs, said
 
 

@@ -56,7 +56,7 @@ SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 def elu(a: Algebra, value: Value, alpha: Any, scale: Any, inner: Value) -> Value:
     """Compute ELU (Clevert et al. 2016): scale (max(x, 0) + alpha min(exp(inner x) - 1, 0))."""
     if is_known(inner) and not (np.asarray(inner) > 0).all():
-        raise UnknownError("an elu by what is not above 0")
+        raise UnknownError("elu with an input scale that is not above 0")
     below = a.function("expm1 below 0", a.multiply(value, inner))
     found = a.add(a.function("relu", value), a.multiply(below, number(alpha)))
     return found if scale == 1 else a.multiply(found, number(scale))
@@ -370,7 +370,7 @@ def adaptive_max_pool(a: Algebra, value: Value, sizes: Sequence[int]) -> Value:
     """Return the maximum of each of so many windows, which must be of equal size."""
     shape = shape_of(value)[-len(sizes) :]
     if any(size % int(many) for size, many in zip(shape, sizes, strict=True)):
-        raise UnknownError("the largest of windows of several sizes")
+        raise UnknownError("adaptive max pooling over windows of several sizes")
     kernel = [size // int(many) for size, many in zip(shape, sizes, strict=True)]
     made: Value = max_pool(a, value, kernel, kernel, [(0, 0)] * len(kernel), [1] * len(kernel))
     return made

@@ -68,7 +68,7 @@ class Operation(Frozen):
         """
         value = self.at(slot)
         if not is_known(value):
-            raise UnknownError(f"{self.node.op_type} by numbers that depend on weights or on inputs")
+            raise UnknownError(f"{self.node.op_type} with numbers that depend on weights or inputs")
         return [int(each) for each in np.asarray(value).reshape(-1)]
 
     def integer(self, name: str, usual: int) -> int:
@@ -117,7 +117,7 @@ def operate(operation: Operation) -> Sequence[Value | None]:
     if unread or len([value for value in operation.values if value is not None]) > INPUTS.get(
         node.op_type, _MANY
     ):
-        said = f" with {', '.join(sorted(unread))}" if unread else " with so many inputs"
+        said = f" with {', '.join(sorted(unread))}" if unread else " with too many inputs"
         raise UnknownError(f"operator {node.op_type}{said}")
     odd = [name for name in _YES_OR_NO if node.integers.get(name, 0) not in (0, 1)]
     if odd:
@@ -311,7 +311,7 @@ for _name, _said in {
 def _pow(o: Operation) -> Any:
     base, exponent = o.at(0), o.at(1)
     if not is_real(base) and not (is_known(exponent) and np.asarray(exponent).dtype.kind in "iu"):
-        raise UnknownError("a power of whole numbers")
+        raise UnknownError("a power of integers")
     return o.a.raise_to(base, exponent)
 
 
@@ -353,7 +353,7 @@ def _div(o: Operation) -> Any:
 def _mod(o: Operation) -> Value:
     if not is_known(o.at(0)) or not is_known(o.at(1)):
         if o.integer("fmod", 0):
-            raise UnknownError("a remainder with the sign of what is divided")
+            raise UnknownError("Mod with fmod=1")
         return o.a.function("remainder", o.at(0), o.at(1))
     made = np.fmod if o.integer("fmod", 0) else np.remainder
     return np.asarray(made(np.asarray(o.at(0)), np.asarray(o.at(1))))
@@ -547,7 +547,7 @@ def _matmul(o: Operation) -> Any:
     rows: Any = o.at(0)
     if isinstance(rows, Rows):
         if len(shape_of(rows.of)) != 2 or len(shape_of(o.at(1))) != 2:
-            raise UnknownError("a product of so many rows as nobody knows")
+            raise UnknownError("a product with an unknown number of rows")
         return Rows(o.a.matmul(rows.of, o.at(1)), rows.stretch)
     return o.a.matmul(rows, o.at(1))
 
@@ -598,7 +598,7 @@ def _gather(o: Operation) -> Any:
     index: Any = o.at(1)
     if isinstance(index, Stretch):
         if o.integer("axis", 0) % len(shape_of(o.at(0))):
-            raise UnknownError("so many columns as nobody knows")
+            raise UnknownError("an unknown number of columns")
         return Rows(o.at(0), index)
     return calls.look_up(o.a, o.at(0), o.at(1), o.integer("axis", 0) % len(shape_of(o.at(0))))
 
@@ -612,7 +612,7 @@ def _gather_elements(o: Operation) -> Value:
 def _gather_nd(o: Operation) -> Value:
     if not is_known(o.at(1)):
         if o.integer("batch_dims", 0):
-            raise UnknownError("places that depend on weights or on inputs of real numbers")
+            raise UnknownError("batch_dims with indices that depend on weights or inputs")
         return places.read_rows(o.a, o.at(0), _apart(o.a, o.at(1), shape_of(o.at(0))), calls.look_up)
     batch, index = o.integer("batch_dims", 0), np.asarray(o.at(1))
 
@@ -647,7 +647,7 @@ def _scatter_nd(o: Operation) -> Value:
     value, index = o.at(0), o.at(1)
     rest = shape_of(value)[shape_of(index)[-1] :]
     if shape_of(o.at(2)) != (*shape_of(index)[:-1], *rest):
-        raise UnknownError("ScatterND of updates of another shape")
+        raise UnknownError("ScatterND with updates of an unexpected shape")
     return places.put_rows(
         o.a, value, _apart(o.a, index, shape_of(value)), o.at(2), o.text("reduction", places.NONE)
     )
@@ -680,14 +680,14 @@ def _range(o: Operation) -> Any:
         step = o.at(2)
         ends = [each for each in (o.at(0), o.at(1)) if is_real(each)]
         if ends or not (is_known(step) and (np.asarray(step) == 1).all()):
-            raise UnknownError("a range by numbers that depend on weights or on inputs")
+            raise UnknownError("a range with limits that depend on weights or inputs")
         return Stretch(o.at(0), o.at(1))
     start, limit, delta = (np.asarray(o.at(slot)) for slot in range(3))
     if not all(is_known(o.at(slot)) for slot in range(3)):
-        raise UnknownError("a range by numbers that depend on weights or on inputs")
+        raise UnknownError("a range with limits that depend on weights or inputs")
     first, last, step = (each.reshape(-1)[0] for each in (start, limit, delta))
     if not all(float(each).is_integer() for each in (first, step)):
-        raise UnknownError("a range of numbers that are not whole")
+        raise UnknownError("a range of numbers that are not integers")
     o.a.bound(math.ceil(abs((float(last) - float(first)) / float(step))))
     return np.arange(first, last, step, dtype=start.dtype)
 
@@ -704,7 +704,7 @@ def _eye_like(o: Operation) -> Value:
     rows, columns = shape_of(o.at(0))
     dtype = DType(o.integer("dtype", 0)).to_numpy()
     if dtype is None:
-        raise UnknownError("EyeLike of its input's type")
+        raise UnknownError("EyeLike without dtype")
     o.a.bound(rows * columns)
     return np.eye(rows, columns, o.integer("k", 0), dtype=dtype)
 
@@ -729,7 +729,7 @@ def _one_hot(o: Operation) -> Any:
 @_plain("NonZero")
 def _non_zero(o: Operation) -> Value:
     if not is_known(o.at(0)):
-        raise UnknownError("places of what is not known")
+        raise UnknownError("NonZero of values that depend on weights or inputs")
     return np.array(np.nonzero(np.asarray(o.at(0))), np.int64)
 
 
@@ -761,7 +761,7 @@ def _reduction(name: str, made: Callable[[Operation, Value, list[int], bool], Va
                 raise UnknownError(f"{name} over no axes")
             return value
         if name != "ReduceSum" and not is_real(value) and name not in _ORDERS:
-            raise UnknownError(f"{name} of whole numbers")
+            raise UnknownError(f"{name} of integers")
         return made(o, value, o.axes(1, value), bool(o.integer("keepdims", 1)))
 
     PLAIN[name] = compute
@@ -786,7 +786,7 @@ _reduction("ReduceProd", lambda o, v, axes, keeps: calls.OPERATORS["prod"](o.a, 
 @_plain("ArgMax", "ArgMin")
 def _arg(o: Operation) -> Any:
     if o.integer("select_last_index", 0):
-        raise UnknownError(f"{o.node.op_type} of the last of equals")
+        raise UnknownError(f"{o.node.op_type} with select_last_index")
     name = o.node.op_type.lower()
     return calls.OPERATORS[name](o.a, o.at(0), o.integer("axis", 0), bool(o.integer("keepdims", 1)))
 
@@ -829,7 +829,7 @@ def _split_to_sequence(o: Operation) -> list[Any]:
         if not shape_of(told):  # one size for all parts but the last
             sizes = [min(sizes[0], size - at) for at in range(0, size, sizes[0])]
     if sum(sizes) != size:
-        raise UnknownError("SplitToSequence of parts that are not the whole")
+        raise UnknownError("SplitToSequence with parts that do not add up to the whole")
     ends = np.cumsum([0, *sizes])
     parts = [o.a.take(value, np.arange(start, end), axis) for start, end in pairwise(ends)]
     if told is None and not o.integer("keepdims", 1):
@@ -847,7 +847,7 @@ def _sequence_construct(o: Operation) -> list[Any]:
 def _sequence_at(o: Operation) -> Any:
     sequence: Any = o.values[0]
     if not isinstance(sequence, tuple):
-        raise UnknownError("SequenceAt of what is no sequence")
+        raise UnknownError("SequenceAt of a value that is no sequence")
     (position,) = o.numbers(1)
     return sequence[position]
 
@@ -905,7 +905,7 @@ def _instance_norm(o: Operation) -> Value:
 @_plain("GroupNormalization")
 def _group_norm(o: Operation) -> Value:
     if o.opset < 21:
-        raise UnknownError("GroupNormalization by group")
+        raise UnknownError("GroupNormalization with a scale per group")
     groups = o.integer("num_groups", 1)
     return layers.group_norm(o.a, o.at(0), groups, o.at(1), o.at(2), o.real("epsilon", 1e-5))
 
@@ -922,9 +922,9 @@ def _lp_norm(o: Operation) -> Value:
 @_plain("Attention")
 def _attention(o: Operation) -> Any:
     if len(shape_of(o.at(0))) != 4 or len([v for v in o.values if v is not None]) > 4:
-        raise UnknownError("Attention over three axes, or with a cache")
+        raise UnknownError("Attention of inputs that are not 4-D, or with a cache")
     if o.real("softcap", 0.0) or o.integer("qk_matmul_output_mode", 0):
-        raise UnknownError("Attention with a cap")
+        raise UnknownError("Attention with softcap or qk_matmul_output_mode")
     by = o.real("scale", 0.0) or 1 / math.sqrt(shape_of(o.at(0))[-1])
     causal = bool(o.integer("is_causal", 0))
     return layers.attention(o.a, o.at(0), o.at(1), o.at(2), o.maybe(3), by, causal=causal)
@@ -1020,9 +1020,9 @@ def _window(
     dilations = o.many("dilations") or [1] * rank
     auto = o.text("auto_pad", "NOTSET")
     if any(axis != size for axis, size in zip(o.many("kernel_shape"), kernel, strict=False)):
-        raise UnknownError("a kernel of another shape than is said")
+        raise UnknownError("a kernel of another shape than kernel_shape")
     if auto != "NOTSET" and any(o.many("pads")):
-        raise UnknownError("pads of two kinds")
+        raise UnknownError("pads beside auto_pad")
     if auto in ("NOTSET", "VALID"):
         pads = o.many("pads") or [0] * (2 * rank)
         return strides, [(pads[at], pads[at + rank]) for at in range(rank)], dilations
@@ -1045,7 +1045,7 @@ def _conv(o: Operation) -> Value:
 def _conv_transpose(o: Operation) -> Value:
     kernel = shape_of(o.at(1))[2:]
     if o.text("auto_pad", "NOTSET") != "NOTSET" or o.many("output_shape"):
-        raise UnknownError("ConvTranspose of a shape")
+        raise UnknownError("ConvTranspose with auto_pad or output_shape")
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
     extra = o.many("output_padding") or [0] * len(kernel)
     return layers.convolve_back(
@@ -1059,7 +1059,7 @@ def _max_pool(o: Operation) -> Any:
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
     if o.integer("ceil_mode", 0):
         if any(first != last for first, last in pads) or any(step != 1 for step in dilations):
-            raise UnknownError("MaxPool over windows that are not whole")
+            raise UnknownError("MaxPool over partial windows")
         pads = calls._enough(o.at(0), kernel, strides, [pair[0] for pair in pads], True)
     return layers.max_pool(o.a, o.at(0), kernel, strides, pads, dilations)
 
@@ -1071,7 +1071,7 @@ def _average_pool(o: Operation) -> Value:
     counted = pads
     if o.integer("ceil_mode", 0):
         if any(first != last for first, last in pads):
-            raise UnknownError("AveragePool over windows that are not whole")
+            raise UnknownError("AveragePool over partial windows")
         pads = calls._enough(o.at(0), kernel, strides, [pair[0] for pair in pads], True)
     counts = bool(o.integer("count_include_pad", 0))
     return layers.average_pool(o.a, o.at(0), kernel, strides, pads, counts_pads=counts, counted=counted)
@@ -1090,9 +1090,9 @@ def _global_max(o: Operation) -> Any:
 @_plain("Resize")
 def _resize(o: Operation) -> Value:
     if o.maybe(1) is not None and 0 not in shape_of(o.at(1)):
-        raise UnknownError("Resize of a region")
+        raise UnknownError("Resize with a region of interest")
     if o.integer("antialias", 0) or o.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise UnknownError("Resize that smooths, or keeps the shape")
+        raise UnknownError("Resize with antialias or keep_aspect_ratio_policy")
     mode = o.text("mode", "nearest")
     way = resizing.Way(
         mode,
@@ -1101,12 +1101,12 @@ def _resize(o: Operation) -> Value:
         o.real("cubic_coeff_a", -0.75) if mode == "cubic" else 0.0,
     )
     if mode == "cubic" and o.integer("exclude_outside", 0):
-        raise UnknownError("Resize that leaves out what is outside")
+        raise UnknownError("Resize with exclude_outside")
     shape = shape_of(o.at(0))
     axes = [axis % len(shape) for axis in o.many("axes")] or list(range(len(shape)))
     has_scales = o.maybe(2) is not None and math.prod(shape_of(o.at(2))) > 0
     if has_scales and not is_known(o.at(2)):
-        raise UnknownError("Resize by numbers that depend on weights or on inputs")
+        raise UnknownError("Resize with sizes that depend on weights or inputs")
     scales = [float(each) for each in np.asarray(o.at(2))] if has_scales else None
     sizes = (
         o.numbers(3)
@@ -1177,7 +1177,7 @@ def _dynamic_matmul(o: Operation) -> Value:
 def _matmul_bits(o: Operation) -> Value:
     wide = o.integer("K", 0), o.integer("N", 0), o.integer("bits", 4), o.integer("block_size", 0)
     if o.maybe(4) is not None:
-        raise UnknownError("MatMulNBits whose groups are no runs")
+        raise UnknownError("MatMulNBits with g_idx")
     weight = codes.unpacked(o.a, o.at(1), o.at(2), o.maybe(3), *wide)
     found = o.a.matmul(o.at(0), o.a.permute(weight, (1, 0)))
     bias = o.maybe(5)
@@ -1243,7 +1243,7 @@ def _fused_conv(o: Operation) -> Value:
 @_fused("FusedMatMul")
 def _fused_matmul(o: Operation) -> Value:
     if o.integer("transBatchA", 0) or o.integer("transBatchB", 0):
-        raise UnknownError("FusedMatMul with turned batches")
+        raise UnknownError("FusedMatMul with transposed batches")
 
     def turned(slot: int, name: str) -> Value:
         value = o.at(slot)
@@ -1264,7 +1264,7 @@ def _multi_head(o: Operation) -> Value:
     parts = []
     bias, start = o.maybe(3), 0
     if bias is not None and any(len(shape_of(o.at(slot))) != 3 for slot in range(3)):
-        raise UnknownError("MultiHeadAttention with a bias, and keys apart")
+        raise UnknownError("MultiHeadAttention with a bias, and inputs that are not 3-D")
     for slot in range(3):
         value = o.at(slot)
         if len(shape_of(value)) == 4:
@@ -1287,9 +1287,9 @@ def _multi_head(o: Operation) -> Value:
 def _rotary(o: Operation) -> Value:
     value, positions = o.at(0), o.at(1)
     if o.integer("interleaved", 0) or o.integer("rotary_embedding_dim", 0) or o.real("scale", 1.0) != 1.0:
-        raise UnknownError("RotaryEmbedding that is interleaved, or of a part")
+        raise UnknownError("RotaryEmbedding with interleaved, rotary_embedding_dim or scale")
     if not is_known(positions):
-        raise UnknownError("RotaryEmbedding at places that are not known")
+        raise UnknownError("RotaryEmbedding at positions that depend on weights or inputs")
     half = shape_of(o.at(2))[-1]
     is_flat = len(shape_of(value)) == 3
     if is_flat:

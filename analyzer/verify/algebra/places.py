@@ -37,15 +37,15 @@ def put_elements(
     """Put each update at its index along one axis, and at its own position along the others."""
     shape, sizes = shape_of(value), shape_of(index)
     if not shape:
-        raise UnknownError("a scatter into a number")
+        raise UnknownError("a scatter into a scalar")
     axis %= len(shape)
     if len(sizes) != len(shape) or any(
         few > many for at, (few, many) in enumerate(zip(sizes, shape, strict=True)) if at != axis
     ):
-        raise UnknownError("a scatter beyond what it is put into")
+        raise UnknownError("a scatter with indices larger than its target")
     updates = a.cut(updates, [slice(0, size) for size in sizes]) if shape_of(updates) != sizes else updates
     if shape_of(updates) != sizes:
-        raise UnknownError("a scatter of fewer numbers than places")
+        raise UnknownError("a scatter with fewer values than indices")
     if is_known(index):
         places = _within(np.asarray(index), shape[axis])
         grid = list(np.indices(sizes))
@@ -149,7 +149,7 @@ def _turns(flat: Array) -> Array:
 
 def _within(index: Array, size: int) -> Array:
     if index.size and (int(index.min()) < -size or int(index.max()) >= size):
-        raise UnknownError("a place that is not there")
+        raise UnknownError("an index out of range")
     return np.where(index < 0, index + size, index)
 
 
@@ -191,7 +191,7 @@ def _parts(indices: Sequence[Value | None], rank: int) -> list[Value | None]:
         if each is not None and is_known(each) and np.asarray(each).dtype.kind == "b":
             found += list(np.nonzero(np.asarray(each)))
         elif each is not None and getattr(each, "kind", "whole") != "whole":
-            raise UnknownError("places that truth values or real numbers pick")
+            raise UnknownError("indices that are computed booleans or floats")
         else:
             found.append(each)
     if len(found) > rank:
@@ -333,7 +333,7 @@ def joined(a: Algebra, parts: Sequence[Rows]) -> Value:
     for part in parts:
         first = a.reshape(part.stretch.first, ())
         if shape_of(part.of)[0] != size or not a.same(a.dense(first), a.dense(before)):
-            raise UnknownError("rows of groups that do not follow one another")
+            raise UnknownError("groups whose rows are not consecutive")
         last = a.reshape(part.stretch.last, ())
         own = a.multiply(part.of, _between(a, rows, before, last))
         found = own if found is None else a.add(found, own)
@@ -354,7 +354,7 @@ def grouped_product(a: Algebra, value: Value, weights: Value, ends: Value) -> Va
         raise UnknownError("groups along other axes than rows")
     groups = shape_of(weights)[0]
     if shape_of(ends) != (groups,):
-        raise UnknownError("ends of more or fewer groups than matrices")
+        raise UnknownError("another number of group ends than of matrices")
     parts, before = [], np.zeros((), np.int64)  # type: tuple[list[Rows], Value]
     for at in range(groups):
         matrix = a.reshape(

@@ -142,7 +142,7 @@ class Program(Mutable):
         ((kind, name),) = arg.items()
         if kind == "value":
             if name not in self.values:
-                raise UnknownError(f"of {name}, which is not known")
+                raise UnknownError(f"its input {name} was not computed")
             self._doubts |= self.doubtful.get(name, frozenset())
             return self.values[name]
         if kind == "tensor":
@@ -273,7 +273,7 @@ class File(Mutable, dict=True):
         self._left -= 1
         try:
             if self._left < 0:
-                raise UnknownError(f"more than {_MOST_NODES:,} nodes with those of functions")
+                raise UnknownError(f"more than {_MOST_NODES:,} nodes, counting those in functions")
             results = self._node(node, carried, scope, depth)
             self._follow_sizes(node, results, depth)
         except UnknownError as error:
@@ -314,7 +314,7 @@ class File(Mutable, dict=True):
                 self._decided.update(outputs)
         elif is_decided and node.op_type not in _SHAPING:
             if depth:
-                raise UnknownError("what sizes decide, in a function")
+                raise UnknownError("a decision by sizes in a function")
             self.deciding.add(node.position)
 
     def _node(
@@ -323,11 +323,11 @@ class File(Mutable, dict=True):
         given: list[Value | None] = []
         for name in node.inputs:
             if name and name not in scope:
-                raise UnknownError(self.why.get(name, f"of {name}, which is not known"))
+                raise UnknownError(self.why.get(name, f"its input {name} was not computed"))
             given.append(scope[name] if name else None)
         called = self._functions.get((node.domain, node.op_type, node.overload))
         if called is not None and (node.is_standard or is_runtime_domain(node.domain)):
-            raise UnknownError(f"a function in the place of {node.op_type}")
+            raise UnknownError(f"a function in place of the standard {node.op_type}")
         if called is not None:
             return self._call(self._graphs[called], given, depth)
         if node.op_type == "If" and node.place in self._inside:
@@ -355,7 +355,7 @@ class File(Mutable, dict=True):
 
     def _call(self, graph: Graph, given: Sequence[Value | None], depth: int) -> list[Value | None]:
         if depth >= _DEEPEST:
-            raise UnknownError("functions inside one another")
+            raise UnknownError("functions nested too deeply")
         if any(str(value).startswith("@") for node in graph.nodes for value in node.settings.values()):
             raise UnknownError("a function with attributes")
         scope = {name: value for name, value in zip(graph.inputs, given, strict=False) if value is not None}
@@ -366,7 +366,7 @@ class File(Mutable, dict=True):
         self, node: Node, condition: Value | None, scope: Mapping[str, Value], depth: int
     ) -> list[Value | None]:
         if not isinstance(condition, np.ndarray) or node.inputs[0] in self._sized or depth >= _DEEPEST:
-            raise UnknownError("an If by what depends on inputs, sizes or weights")
+            raise UnknownError("an If whose condition depends on inputs, sizes or weights")
         taken = "then_branch" if condition.reshape(-1)[0] else "else_branch"
         body = next((graph for graph in self._inside[node.place] if graph.path[-1].endswith(taken)), None)
         if body is None:

@@ -199,7 +199,7 @@ class _Trial(Mutable, dict=True):
             return value
         origin = self.state.drawing.origins.get(key)
         if origin is None:
-            raise UnknownError("a value that is none of the program's")
+            raise UnknownError("a value that the program does not have")
         theirs = np.asarray(self.of(origin)).reshape(-1)
         elements = self.state.a.dense(origin.value).elements.reshape(-1)
         if theirs.size != elements.size:
@@ -231,7 +231,7 @@ class _Trial(Mutable, dict=True):
             elif step is not None:
                 self.known[id(value)] = step.again(self.a, self.value)
             else:
-                raise UnknownError("a value that nothing tells the making of")
+                raise UnknownError("a value of unknown origin")
         return self.known[id(value)]
 
 

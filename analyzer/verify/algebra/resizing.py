@@ -53,7 +53,7 @@ def _coordinates(size: int, many: int, scale: float, said: str) -> Array:
         return at / scale
     if said == "align_corners":
         return at * (size - 1) / (many - 1) if many > 1 else at * 0
-    raise UnknownError(f"Resize with {said}")
+    raise UnknownError(f"Resize with coordinate_transformation_mode {said}")
 
 
 def _nearest(places: Array, size: int, said: str) -> Array:
@@ -64,7 +64,7 @@ def _nearest(places: Array, size: int, said: str) -> Array:
         "round_prefer_ceil": lambda each: np.floor(each + 0.5),
     }
     if said not in ways:
-        raise UnknownError(f"Resize to the nearest by {said}")
+        raise UnknownError(f"Resize with nearest_mode {said}")
     found: Array = np.clip(ways[said](places), 0, size - 1).astype(np.int64)
     return found
 
@@ -78,7 +78,7 @@ def _shares(places: Array, size: int, way: Way) -> Array:
     elif way.mode == "cubic":
         parts = {step: _keys(np.abs(rest - step), way.cubic) for step in (-1, 0, 1, 2)}
     else:
-        raise UnknownError(f"Resize by {way.mode}")
+        raise UnknownError(f"Resize in mode {way.mode}")
     found = np.zeros((places.size, size))
     rows = np.arange(places.size)
     for step, share in parts.items():

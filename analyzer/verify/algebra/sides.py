@@ -194,7 +194,7 @@ def _default(given: Given, path: object) -> Given:
     """
     element = given.dtype.to_numpy()
     if given.dtype.is_floating or element is None or "position" in given.name:
-        raise UsageError(f"{path}: takes no {given.name}, which PyTorch's program takes")
+        raise UsageError(f"{path}: takes no {given.name}, which PyTorch's program takes; leave --static out")
     number = np.full(1, "mask" in given.name, element)
     return replace(given, numbers=encode_values(number))
 
@@ -247,7 +247,7 @@ def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> 
     names = [given.name for given in calls.inputs]
     if len(names) != len(graph.inputs) and not set(graph.inputs) <= set(names):
         raise UsageError(
-            f"{path}: takes {format_many(len(graph.inputs), 'input')}, and PyTorch's program {len(names)}"
+            f"{path}: takes {format_many(len(graph.inputs), 'input')}, and PyTorch's program takes {len(names)}"
         )
     left = iter([name for name in names if name not in graph.inputs])
     return {name: program.inputs[name if name in program.inputs else next(left)] for name in graph.inputs}

@@ -161,7 +161,7 @@ class Stored(Mutable, dict=True):
             try:
                 self._made[tensor.key] = self._in_codes(tensor, self._find(tensor))
             except (ValueError, IndexError) as error:
-                raise UnknownError(f"{tensor.name}: held in a form that is not known") from error
+                raise UnknownError(f"{tensor.name}: stored in an unknown form") from error
         return self._made[tensor.key]
 
     def _in_codes(self, tensor: StoredTensor, found: Value) -> Value:
@@ -174,7 +174,7 @@ class Stored(Mutable, dict=True):
         readers = {(reader.node.op_type, reader.slot) for reader in self.result.ledger.wiring.readers(tensor)}
         decoder = None if encoded.levels or encoded.group_index is not None else encoded.open()
         if decoder is None or (encoded.bits and readers != {("MatMulNBits", 1)}):
-            raise UnknownError(f"{tensor.name}: codes that are read in another way")
+            raise UnknownError(f"{tensor.name}: codes that no known operator decodes")
         scales, zeros = decoder.units()
         scale, zero = scales.astype(np.float32), zeros.astype(np.float32)
         if isinstance(found, (Field, Factored)):
@@ -191,7 +191,7 @@ class Stored(Mutable, dict=True):
             raise UnknownError(f"{tensor.name}: its values were not compared")
         if line is not None and self._is_strange(line):
             if line.line is not Line.DIFFERING and not self._stands_for_another(tensor):
-                raise UnknownError(f"{tensor.name}: nobody knows what it is")
+                raise UnknownError(f"{tensor.name}: nothing in PyTorch explains it")
             return self._strange(tensor.name, tensor.shape)
         if self._pieces.get(tensor.key):
             pieces = self._pieces[tensor.key]
@@ -201,7 +201,7 @@ class Stored(Mutable, dict=True):
                 return self._by_elements(tensor, [name for name, _ in pieces], error)
         if tensor.key in self._copies:
             if self._restorer.encoding(tensor) is not None:
-                raise UnknownError(f"{tensor.name}: codes of a copy")
+                raise UnknownError(f"{tensor.name}: a copy in codes")
             return self._copied(tensor, self._tensors[self._copies[tensor.key]])
         if line is not None and line.value is not None:
             try:
@@ -217,9 +217,7 @@ class Stored(Mutable, dict=True):
             and line.line not in (Line.ADDED, Line.QUANTIZATION)
         ):
             if MEANINGS[line.line].is_cut:
-                unknown = UnknownError(
-                    f"{tensor.name}: rows of {line.parameter} in an order that is not known"
-                )
+                unknown = UnknownError(f"{tensor.name}: rows of {line.parameter} in an unknown order")
                 return self._by_elements(tensor, [line.parameter], unknown)
             try:
                 found = self._by_name(tensor, line.parameter)
@@ -228,7 +226,7 @@ class Stored(Mutable, dict=True):
             return self._scaled(found, line.decided_by) if _SCALED in line.decided_by else found
         array = tensor.payload.array() if tensor.numel <= _MOST else None
         if array is None:
-            raise UnknownError(f"{tensor.name}: not read")
+            raise UnknownError(f"{tensor.name}: its values were not read")
         if tensor.dtype.is_floating and tensor.numel > 1 and self._may_be_drawn(array):
             raise UnknownError(f"{tensor.name}: numbers that a buffer may hold too")
         if tensor.dtype in _SIGNED:  # the payload holds them as unsigned codes
@@ -315,7 +313,7 @@ class Stored(Mutable, dict=True):
             return self.weights.a.reshape(self._part(*pieces[0]), shape)  # tensors of equal numbers are one
         first = pieces[0][1]
         if any(piece.taken is None for _, piece in pieces):
-            raise UnknownError(f"{tensor.name}: parameters that lie over one another")
+            raise UnknownError(f"{tensor.name}: parameters that overlap")
         whole = viewed(first, shape)
         assert first.taken is not None
         assert whole is not None
@@ -324,13 +322,13 @@ class Stored(Mutable, dict=True):
         for name, piece in sorted(pieces, key=lambda pair: pair[1].taken or (0, 0, 0)):
             assert piece.taken is not None
             if piece.taken[0] != axis or piece.taken[1] != done or viewed(piece, shape) != whole:
-                raise UnknownError(f"{tensor.name}: parts that do not follow one another")
+                raise UnknownError(f"{tensor.name}: parts that are not consecutive")
             done = piece.taken[2]
             size = [*whole]
             size[axis] = piece.taken[2] - piece.taken[1]
             parts.append(self.weights.a.reshape(self._part(name, piece), size))
         if done != whole[axis]:
-            raise UnknownError(f"{tensor.name}: more than the parameters in it")
+            raise UnknownError(f"{tensor.name}: it holds more than its parameters")
         return self.weights.a.reshape(self.weights.a.concat(parts, axis), shape)
 
     def _part(self, name: str, piece: Piece) -> Value:
@@ -449,7 +447,7 @@ class Stored(Mutable, dict=True):
         )
         own = "" if weight is None else f"{weight.rpartition('.')[0]}.bias"
         if norm.running_mean is None or weight is None:
-            raise UnknownError(f"{tensor.name}: the bias of {rule}")
+            raise UnknownError(f"{tensor.name}: no weight or running mean for the bias of {rule}")
         shift = a.negate(self.weights.of(norm.running_mean))
         shift = a.add(self.weights.of(own), shift) if own in self.weights.first else shift
         found = a.multiply(shift, scale)
@@ -469,7 +467,7 @@ class Stored(Mutable, dict=True):
         """Return a value of the program in the layout that the reconciliation found."""
         found, a = self.values(name), self.weights.a
         if found is None or stands is None or math.prod(shape_of(found)) != math.prod(stands.shape):
-            raise UnknownError(f"{tensor.name}: the program's value {name}")
+            raise UnknownError(f"{tensor.name}: the program's value {name} was not computed")
         return a.reshape(a.permute(a.reshape(found, stands.shape), stands.axes), tensor.shape)
 
 

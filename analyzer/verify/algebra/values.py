@@ -167,7 +167,9 @@ class Algebra(Mutable):
 
     def _dense(self, value: Factored) -> Field:
         if math.prod(value.shape) > _MOST:
-            raise UnknownError(f"a weight of {math.prod(value.shape):,} elements that is computed with")
+            raise UnknownError(
+                f"a weight of {math.prod(value.shape):,} elements that takes part in arithmetic"
+            )
         found = np.zeros(value.shape, np.uint64)
         for term in value.terms:
             made = np.ones((), np.uint64)
@@ -181,7 +183,7 @@ class Algebra(Mutable):
             return Field(array.astype(np.uint64), "truth")
         if array.dtype.kind in "iu":
             if array.size and int(np.abs(array.astype(np.int64)).max()) >= 1 << 30:
-                raise UnknownError("whole numbers of more than 30 bits")
+                raise UnknownError("integers of more than 30 bits")
             return Field((array.astype(np.int64) % PRIME).astype(np.uint64), "whole")
         if array.dtype.kind != "f":
             raise UnknownError(f"numbers of type {array.dtype}")
@@ -414,7 +416,7 @@ class Algebra(Mutable):
             if (2 * number).is_integer() and 0 <= number <= 64 and _is_real(value):
                 return Field(power(self.dense(self.function("sqrt", value)).elements, int(2 * number)))
         if not _is_real(value):
-            raise UnknownError("a power of whole numbers")
+            raise UnknownError("a power of integers")
         return self.function("pow", value, exponent)
 
     def matmul(self, one: Value, other: Value) -> Any:
@@ -604,7 +606,7 @@ class Algebra(Mutable):
             else _KINDS.get(value.dtype.kind, "real")
         )
         if kind != "truth":
-            raise UnknownError("bits of whole numbers")
+            raise UnknownError("bitwise operations on integers")
 
     def greatest(self, one: Value, other: Value) -> Value:
         """Return the larger of two values, elementwise."""
