@@ -56,7 +56,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "QuickGelu": lambda x: x * torch.sigmoid(1.702 * x),
     "HardSwish": F.hardswish,
     "HardSigmoid": F.hardsigmoid,
-    "HardSigmoid of ONNX's default slope": lambda x: torch.clamp(0.2 * x + 0.5, 0, 1),
+    "HardSigmoid with ONNX's default slope": lambda x: torch.clamp(0.2 * x + 0.5, 0, 1),
     "Mish": F.mish,
     "Softplus": F.softplus,
     "Relu of 6": F.relu6,
@@ -130,7 +130,7 @@ def of_call(
                 f"a Cast to {str(dtype)[6:]}",
                 _of(_rounded, y, dtype),
             )
-        yield Alternative("operator", "FLOAT", "a Cast to whole numbers", y.trunc)
+        yield Alternative("operator", "FLOAT", "a Cast to integers", y.trunc)
         yield Alternative("operator", _said(name), f"{_said(name)}, and Neg", y.neg)
 
 
@@ -277,7 +277,7 @@ def _other_weights(given: Given, parameters: Mapping[str, Tensor]) -> Iterator[A
             return call
 
         if value.ndim == 2 and value.shape[0] == value.shape[1]:
-            yield Alternative("weight", own, f"{own}, turned", make(value.t()))
+            yield Alternative("weight", own, f"{own}, transposed", make(value.t()))
         alike = [
             (name, each) for name, each in parameters.items() if name != own and each.shape == value.shape
         ]
@@ -321,7 +321,7 @@ def _normalize(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         yield Alternative(
             "operator",
             "LayerNormalization",
-            "RMSNormalization: the mean is not taken off",
+            "RMSNormalization: the mean is not subtracted",
             lambda: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * scale + shift,
         )
         for axis in range(x.ndim - 1):
@@ -349,7 +349,7 @@ def _add(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     for said, function in (("Add", torch.add), ("Sub", torch.sub), ("Mul", torch.mul), ("Div", torch.div)):
         if said != name:
             yield Alternative("operator", name, said, _of(function, a, b))
-    yield Alternative("operator", name, "Sub the other way round", lambda: b - a)
+    yield Alternative("operator", name, "Sub with its operands exchanged", lambda: b - a)
     yield Alternative("operator", name, "Max", lambda: torch.maximum(a, b))
     if given.call.operator in ("mul", "div"):
         for kept, lost in ((a, "second"), (b, "first")):
@@ -375,9 +375,9 @@ def _multiply(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     if a is None or b is None:
         return
     if b.ndim > 1 and b.shape[-1] == b.shape[-2]:
-        yield Alternative("input", "MatMul", "MatMul of the second, turned", lambda: a @ b.mT)
+        yield Alternative("input", "MatMul", "MatMul with the second operand transposed", lambda: a @ b.mT)
     if a.ndim > 1 and a.shape[-1] == a.shape[-2]:
-        yield Alternative("input", "MatMul", "MatMul of the first, turned", lambda: a.mT @ b)
+        yield Alternative("input", "MatMul", "MatMul with the first operand transposed", lambda: a.mT @ b)
 
 
 def _attend(given: Given, numbers: Sequence[float], half: str = "") -> Iterator[Alternative]:
@@ -423,7 +423,7 @@ def _attend(given: Given, numbers: Sequence[float], half: str = "") -> Iterator[
     if mask is not None or causal:
         yield Alternative("input", "a mask", "no mask", lambda: attend(mask=None, causal=False))
         if causal and mask is not None:
-            yield Alternative("input", "a mask", "no mask of padding", lambda: attend(mask=None))
+            yield Alternative("input", "a mask", "no padding mask", lambda: attend(mask=None))
     if not causal:
         yield Alternative("input", "no causal mask", "a causal mask", lambda: attend(causal=True))
     if isinstance(mask, Tensor):
@@ -433,15 +433,15 @@ def _attend(given: Given, numbers: Sequence[float], half: str = "") -> Iterator[
                 yield Alternative(
                     "constant",
                     "the mask",
-                    f"the mask, {number:g} where nothing is seen",
+                    f"the mask, {number:g} at masked positions",
                     _of(attend, mask=torch.where(mask, 0.0, number)),
                 )
         rows = mask.shape[-2]
         if rows == mask.shape[-1] > 1:
-            yield Alternative("input", "the mask", "the mask, turned", lambda: attend(mask=mask.mT))
+            yield Alternative("input", "the mask", "the mask, transposed", lambda: attend(mask=mask.mT))
             causal_only = torch.ones(rows, rows, dtype=torch.bool).tril()
             yield Alternative(
-                "input", "a mask of padding and order", "a causal mask only", lambda: attend(mask=causal_only)
+                "input", "a padding and causal mask", "a causal mask only", lambda: attend(mask=causal_only)
             )
             if mask.dtype == torch.bool:
                 whole = mask | ~causal_only
@@ -449,12 +449,14 @@ def _attend(given: Given, numbers: Sequence[float], half: str = "") -> Iterator[
                 yield Alternative(
                     "input",
                     "a causal mask",
-                    "a mask of padding only",
+                    "a padding mask only",
                     lambda: attend(mask=last.expand_as(whole)),
                 )
             for off in (-1, 1, -2, 2):
                 moved = torch.ones(rows, rows, dtype=torch.bool).tril(off)
-                yield Alternative("constant", "the mask", f"the mask, {off:+d} off", _of(attend, mask=moved))
+                yield Alternative(
+                    "constant", "the mask", f"the mask, shifted by {off:+d}", _of(attend, mask=moved)
+                )
         yield Alternative("constant", "the mask", "the mask, twice", lambda: attend(mask=_float(mask) * 2))
     yield Alternative("attribute", "axis 3 of Softmax", "axis 2 of Softmax", lambda: attend(dim=-2))
     if q.shape[1] > 1 and q.ndim == 4:
@@ -489,10 +491,10 @@ def _look_up(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
             "weight", "the table", f"the table, rows moved by {off}", _of(F.embedding, ids, rolled)
         )
     yield Alternative("constant", "the ids", "zeros", lambda: table[torch.zeros_like(ids)])
-    yield Alternative("weight", "the table", "the table upside down", lambda: table.flip(0)[ids])
+    yield Alternative("weight", "the table", "the table with its rows reversed", lambda: table.flip(0)[ids])
     if ids.ndim and ids.shape[-1] > 1:
-        yield Alternative("input", "the ids", "the ids backwards", lambda: table[ids.flip(-1)])
-    yield Alternative("weight", "the table", "the table of zeros", lambda: torch.zeros_like(given.result))
+        yield Alternative("input", "the ids", "the ids reversed", lambda: table[ids.flip(-1)])
+    yield Alternative("weight", "the table", "a table of zeros", lambda: torch.zeros_like(given.result))
 
 
 def _join(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
@@ -534,10 +536,14 @@ def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
             "weight", own, f"{own}, flipped", lambda: given.function(x, w.flip(axes), bias, **rest)
         )
         if len(axes) == 2 and w.shape[2] == w.shape[3]:
-            yield Alternative("weight", own, f"{own}, turned", lambda: given.function(x, w.mT, bias, **rest))
+            yield Alternative(
+                "weight", own, f"{own}, transposed", lambda: given.function(x, w.mT, bias, **rest)
+            )
     if w.shape[0] == w.shape[1]:
         turned = w.transpose(0, 1)
-        yield Alternative("weight", own, f"{own}, turned", lambda: given.function(x, turned, bias, **rest))
+        yield Alternative(
+            "weight", own, f"{own}, transposed", lambda: given.function(x, turned, bias, **rest)
+        )
     pads = held.get("padding", 0)
     pads = [pads] * len(axes) if isinstance(pads, int) else list(pads) if not isinstance(pads, str) else []
     if any(pads) and w.ndim - 2 == len(pads):
@@ -639,7 +645,7 @@ def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     )
     yield Alternative(
         "operator",
-        "BatchNormalization of stored statistics",
+        "BatchNormalization with stored statistics",
         "BatchNormalization in training",
         lambda: F.batch_norm(x, None, None, weight, bias, training=True, eps=eps),
     )
@@ -662,10 +668,9 @@ def _scatter(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         if other != way:
             again = _of(torch.scatter_reduce, x, dim, index, source, other, include_self=whole)
             yield Alternative("attribute", own, f"reduction {other}", again)
-    said = "what was there before" if whole else "not what was there before"
-    now = "not what was there before" if whole else "what was there before"
+    said, now = f"include_self={whole}", f"include_self={not whole}"
     turned = _of(torch.scatter_reduce, x, dim, index, source, way, include_self=not whole)
-    yield Alternative("attribute", f"{own} of {said}", f"{own} of {now}", turned)
+    yield Alternative("attribute", f"{own} with {said}", f"{own} with {now}", turned)
 
 
 _RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] = {
@@ -718,7 +723,7 @@ def of_module(
             yield ModuleAlternative("layer", path, name, _called_instead(siblings[name]))
     yield ModuleAlternative(
         "input",
-        "what goes around the module is added",
+        "the residual is added",
         "the residual is dropped",
         lambda m, a, k, y: _exchange(y, next(tensors_in(y)) - _first(a, k)),
     )

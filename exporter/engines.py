@@ -317,11 +317,9 @@ def refuse_unsupported(engine: str, options: EngineOptions) -> None:
         UsageError: the options contradict each other, or `engine` does not support them.
     """
     if options.fuse is not None and options.fuse not in FUSIONS:
-        raise UsageError(f"fuse {options.fuse!r} is none of {', '.join(FUSIONS)}")
+        raise UsageError(f"fuse {options.fuse!r} is not one of {', '.join(FUSIONS)}")
     if options.fuse is not None and not options.optimize:
-        raise UsageError(
-            "--fuse and --no-optimize contradict each other: fusions look for an optimized graph"
-        )
+        raise UsageError("--fuse and --no-optimize contradict each other: fusions need an optimized graph")
     if options.fuse is not None and engine != "transformers":
         raise UsageError(
             f"--fuse: only the transformers exporter fuses, and this is an export through {engine}"
@@ -334,7 +332,7 @@ def refuse_unsupported(engine: str, options: EngineOptions) -> None:
         raise UsageError("--generation and --static contradict each other: the cache grows with every token")
     if not options.optimize and engine == "torchscript":
         raise UsageError(
-            "--no-optimize: the torchscript exporter has no such switch; use --via transformers or dynamo"
+            "--no-optimize: the torchscript exporter has no such option; use --via transformers or dynamo"
         )
 
 

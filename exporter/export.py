@@ -460,7 +460,7 @@ class _Export:
 def _check(directory: Path, via: str | None, options: EngineOptions) -> None:
     """Raise the errors that can be known before minutes are spent."""
     if via is not None and via not in ENGINES:
-        raise UsageError(f"via {via!r} is none of {', '.join(ENGINES)}")
+        raise UsageError(f"via {via!r} is not one of {', '.join(ENGINES)}")
     refuse_unsupported(via or "transformers", options)
     if directory.exists() and not directory.is_dir():
         raise ExportError(f"{directory}: is a file; name a folder to write to")

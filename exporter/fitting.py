@@ -123,7 +123,7 @@ def _unpacked(tensors: dict[str, torch.Tensor], folder: Path, notes: list[str]) 
         return tensors
     nbytes = sum(4 * math.prod(each.shape) for each in packed.values())
     if nbytes > _MOST_DECODED:
-        raise SourceError(f"its codes decode to {nbytes:,} bytes, which only names do without")
+        raise SourceError(f"its codes decode to {nbytes:,} bytes, too many to load into a class")
     notes += tell_packed(packed)
     array = TensorWeights(tensors).array
     weights = {name: each.decode(array) for name, each in packed.items()}
@@ -148,7 +148,9 @@ def _load_pickle(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
     tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
     endless = [str(name) for name, tensor in tensors.items() if _is_endless(tensor)]
     if endless:
-        raise SourceError(f"{path}: repeats few bytes to more elements than any model has: {listed(endless)}")
+        raise SourceError(
+            f"{path}: few bytes, repeated to more elements than any model has: {listed(endless)}"
+        )
     others = [str(name) for name in found if name not in tensors]
     notes = [f"{path}: no tensors, left out: {listed(others)}"] if others else []
     if where:
@@ -172,8 +174,8 @@ def _unpickle(path: Path) -> Any:
         named = _GLOBAL.search(str(error))
         needs = f"it needs {named[1]}" if named else first_line(error)
         raise SourceError(
-            f"{path}: holds more than tensors ({needs}), and to read that would run its code; "
-            "where you trust it, load it and save its state_dict() alone"
+            f"{path}: holds more than tensors ({needs}), and reading it would run its code; "
+            "if you trust it, load it and save its state_dict() alone"
         ) from error
     except Exception as error:
         raise SourceError(
@@ -444,7 +446,7 @@ def _by_class(
     fit = load_into(found, config, path, state.tensors, _widest(path, state), trust_remote_code)
     name = type(fit.model).__name__
     if fit.unknown >= state.tensors.keys() or fit.missing >= named_tensors(fit.model).keys():
-        raise SourceError(f"none of its tensors is one of {name}, which {CONFIG_FILE} beside it describes")
+        raise SourceError(f"it has no tensor of {name}, which {CONFIG_FILE} beside it describes")
     without = (fit.missing | fit.misshapen) - _keep_as_stored(fit, state.tensors)
     manifest = take_census(
         fit.model,
@@ -513,12 +515,12 @@ def bounded(where: object, elements: int | None = None) -> Iterator[None]:
         if built[0] > tensors:
             raise SourceError(
                 f"{place}the config asks for more than {MOST_PARAMETERS:,} parameter tensors, more than any model has; "
-                "are its numbers of layers and experts meant?"
+                "check its numbers of layers and experts"
             )
         if most is not None and built[1] > most:
             raise SourceError(
                 f"{place}the config asks for more than {most:,} parameters, and the checkpoint has at most "
-                f"{elements:,}; is it that checkpoint's?"
+                f"{elements:,}; is it the config of that checkpoint?"
             )
 
     handle = register_module_parameter_registration_hook(count)
@@ -632,8 +634,8 @@ def _unknown(
 
 def _notes(path: Path, name: str, fit: Fitted) -> tuple[str, ...]:
     found = (
-        (fit.unknown, f"holds what {name} does not know, taken for parameters and buffers by their names"),
-        (fit.missing, f"lacks what {name} has, described without values"),
-        (fit.misshapen, f"has other shapes than {name}, taken as they are"),
+        (fit.unknown, f"tensors that {name} does not have, kept as parameters or buffers by their names"),
+        (fit.missing, f"lacks tensors that {name} has, described without values"),
+        (fit.misshapen, f"tensors with other shapes than in {name}, kept as they are"),
     )
     return tuple(f"{path}: {what}: {listed(names)}" for names, what in found if names)

@@ -82,7 +82,7 @@ _WEIGHT_FILES = (
 )
 
 _OTHERS = {
-    ".onnx": "is an ONNX model, not a PyTorch one; `onnxledger compare` holds two models beside each other",
+    ".onnx": "is an ONNX model, not a PyTorch one; `onnxledger compare` compares two of them",
     ".py": "is Python source; name the function in it that makes the model, as {}:factory",
 }
 """Description of files that are no SOURCE, and the next step, by suffix."""
@@ -139,7 +139,7 @@ def _locate_path(source: str, path: Path) -> Location:
         return Location("checkpoint", str(path.parent), has_weights=True, file=path)
     if path.is_file():
         if path.suffix != ".json":
-            said = _OTHERS.get(path.suffix, "neither a checkpoint nor a config, of a kind that is known here")
+            said = _OTHERS.get(path.suffix, "neither a checkpoint nor a config of a known kind")
             raise SourceError(f"{source}: {said.format(path.stem)}")
         return Location("config", str(path), has_weights=False)
     if not (path / CONFIG_FILE).is_file():

@@ -160,7 +160,7 @@ class RunningModule:
         ours = ", ".join(name for name, _ in self._inputs) or "nothing"
         theirs = ", ".join(leaf.name for leaf in self._leaves) or "nothing"
         raise UsageError(
-            f"the file takes {ours}, and forward was given {theirs}: which is which cannot be told; "
+            f"the file takes {ours}, and forward takes {theirs}; neither names nor shapes match them; "
             "write a factory that returns (module, inputs) with the file's inputs"
         )
 

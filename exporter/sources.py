@@ -358,7 +358,7 @@ def _check_options(options: SourceOptions) -> None:
     if options.random_weights and options.fresh_init:
         raise UsageError("random weights and a fresh initialisation contradict each other: choose one")
     if options.dtype not in DTYPES:
-        raise UsageError(f"dtype {options.dtype!r} is none of {', '.join(DTYPES)}")
+        raise UsageError(f"dtype {options.dtype!r} is not one of {', '.join(DTYPES)}")
 
 
 def _from_factory(source: str, options: SourceOptions) -> ResolvedModel:

@@ -497,10 +497,10 @@ def test_fusion_that_fails_says_how_to_go_on_and_writes_nothing(tmp_path, monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimize": False, "via": "torchscript"}, "torchscript exporter has no such switch"),
+        ({"optimize": False, "via": "torchscript"}, "torchscript exporter has no such option"),
         ({"fuse": "cpu", "via": "dynamo"}, "only the transformers exporter fuses"),
         ({"fuse": "cpu", "optimize": False}, "--fuse and --no-optimize contradict each other"),
-        ({"fuse": "tpu"}, "fuse 'tpu' is none of cpu, cuda"),
+        ({"fuse": "tpu"}, "fuse 'tpu' is not one of cpu, cuda"),
         ({"generation": True, "via": "dynamo"}, "only the transformers exporter takes a model apart"),
         ({"generation": True, "static": True}, "--generation and --static contradict each other"),
     ],

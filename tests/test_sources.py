@@ -101,7 +101,7 @@ def test_a_config_that_is_not_its_checkpoint_s_builds_nothing_vast(config_folder
     (folder / "config.json").write_text(json.dumps({**config, field: 10**9}), encoding="utf-8")
 
     with pytest.raises(
-        SourceError, match=r"checkpoint: the config asks for more than .* is it that checkpoint's"
+        SourceError, match=r"checkpoint: the config asks for more than .* is it the config of that checkpoint"
     ):
         resolve_source(str(folder), SourceOptions())
 
@@ -153,7 +153,7 @@ def test_a_letter_or_two_are_no_beginning_of_a_preset(name, no_hub):
     ("name", "sentence"),
     [
         ("net.py", "is Python source; name the function in it that makes the model, as net:factory"),
-        ("net.onnx", "is an ONNX model, not a PyTorch one; `onnxledger compare` holds two models"),
+        ("net.onnx", "is an ONNX model, not a PyTorch one; `onnxledger compare` compares two of them"),
         ("net.txt", "neither a checkpoint nor a config"),
     ],
 )

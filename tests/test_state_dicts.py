@@ -147,7 +147,7 @@ def test_a_checkpoint_of_the_bare_model_lacks_the_prefix_and_the_head(
 
     assert np.array_equal(original.weights.array(QUERY), tensors[QUERY].numpy())
     assert all(name.startswith("cls.") for name in without_values(original))
-    assert any("lacks what BertForMaskedLM has" in note for note in original.notes)
+    assert any("lacks tensors that BertForMaskedLM has" in note for note in original.notes)
 
 
 @pytest.mark.parametrize("kept", [TABLE, HEAD])
@@ -205,7 +205,7 @@ def test_what_the_checkpoint_lacks_is_described_without_values_and_said(
     original = census_source(safetensors(folder, tensors))
 
     assert without_values(original) == [QUERY]
-    assert any("lacks what BertForMaskedLM has" in note and QUERY in note for note in original.notes)
+    assert any("lacks tensors that BertForMaskedLM has" in note and QUERY in note for note in original.notes)
 
 
 def test_shapes_are_the_checkpoints(folder: Path, tensors: TensorDict) -> None:
@@ -237,7 +237,7 @@ def test_types_are_the_checkpoints(folder: Path, tensors: TensorDict, of: tuple[
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (CONFIGS["gpt2"], "none of its tensors is one of GPT2LMHeadModel"),
+        (CONFIGS["gpt2"], "it has no tensor of GPT2LMHeadModel"),
         ({"model_type": "no-such-model"}, "the config cannot be used"),
         ({**CONFIGS["bert"], "architectures": ["NoSuchModel"]}, "'NoSuchModel'"),
     ],
@@ -251,7 +251,7 @@ def test_a_config_that_does_not_fit_leaves_the_names_and_says_so(
 
     assert original.manifest.source["parameters_by"] == "names"
     assert {p.name for p in original.manifest.parameters} == tensors.keys()
-    assert "told from buffers by their names" in original.notes[0]
+    assert "told apart by their names" in original.notes[0]
     assert reason in original.notes[0]
 
 
@@ -411,7 +411,7 @@ def endless() -> TensorDict:
         (lambda: {"epoch": 3}, "holds no state dict, only epoch"),
         (dict, "holds no state dict, only nothing"),
         (lambda: torch.ones(2), "holds a Tensor and no state dict"),
-        (endless, "repeats few bytes to more elements than any model has: w"),
+        (endless, "few bytes, repeated to more elements than any model has: w"),
     ],
 )
 def test_what_holds_no_state_dict_is_refused(
