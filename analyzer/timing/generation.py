@@ -104,7 +104,7 @@ def find_loop(names: Sequence[str]) -> Mapping[str, tuple[Step, ...]] | None:
         if len(rivals) > 1:
             listed = ", ".join(map(printable, rivals))
             raise UsageError(
-                f"{listed} are for the same step of a loop; leave the files of one loop in the folder"
+                f"{listed} are for the same step of a loop; keep the files of one loop in the folder"
             )
     return found
 
@@ -248,7 +248,7 @@ def time_generation(
     if steps is None:
         names = ", ".join(map(printable, ledgers))
         raise UsageError(
-            f"{artifact.model.path}: {names} are no generation loop, by their names; time each alone"
+            f"{artifact.model.path}: by their names, {names} are not a generation loop; time each alone"
         )
     loop, planned = plan_loop(ledgers, steps, shapes, new_tokens)
     timed = []
@@ -303,7 +303,7 @@ def plan_loop(
     shapes = shapes or Shapes()
     if shapes.sweep is not None:
         raise UsageError(
-            f"--shape {printable(shapes.sweep.key)}: a sweep is of one model, and this is a loop of several; give one "
+            f"--shape {printable(shapes.sweep.key)}: a sweep takes one model, and this is a loop of several; give one "
             "size, or name one of the files"
         )
     parts = [_Part(name, step, ledger) for name, ledger in ledgers.items() for step in steps[name]]
@@ -410,7 +410,7 @@ class _Planning:
         if len({size for size, _ in found}) > 1:
             first, second = found[:2]
             raise UsageError(
-                f"{first[1]} {first[0]:,} contradicts {second[1]} {second[0]:,}; both are the same of this loop"
+                f"{first[1]} {first[0]:,} contradicts {second[1]} {second[0]:,}; both set the same size in this loop"
             )
         return found[0] if found else None
 
@@ -490,7 +490,7 @@ class _Planning:
         if not self.has_source:
             if self.source is not None:
                 raise UsageError(
-                    f"{self.source[1]}: no decoder of this loop reads what an encoder makes; leave it out"
+                    f"{self.source[1]}: no decoder of this loop reads an encoder's output; leave it out"
                 )
             return None
         encoder = next((part for part in self.parts if part.step is Step.ENCODE), None)
@@ -501,7 +501,7 @@ class _Planning:
         made = None if encoder is None else encoder.handed_on(batch)
         if encoder is not None and made is not None and self.source is not None and made != self.source[0]:
             raise UsageError(
-                f"{self.source[1]} {self.source[0]:,}: {printable(encoder.name)} hands on {format_count(made)}; leave "
+                f"{self.source[1]} {self.source[0]:,}: {printable(encoder.name)} outputs {format_count(made)}; leave "
                 "it out, or give the encoder other inputs"
             )
         if self.source is not None:
@@ -573,7 +573,7 @@ class _Planning:
         if len(sizes) > 1 and fixed:
             raise UsageError(
                 f"{printable(self.decode.name)}: the file fixes some of its caches to "
-                f"{', '.join(map(format_count, fixed))} tokens and not all; name this file, and give --past N"
+                f"{', '.join(map(format_count, fixed))} tokens, but not all; name this file, and give --past N"
             )
         if not sizes or fixed:
             return tuple(fixed)

@@ -208,7 +208,9 @@ def _check_sum(point: Point) -> None:
     found = math.fsum((*(part.ms for part in point.parts), -point.overlap_ms, ungrouped))
     found += point.unattributed_ms + point.overhead_ms
     if not math.isclose(found, point.profiled.mean, rel_tol=1e-6, abs_tol=1e-6):
-        raise LedgerError(f"times of groups do not sum up: {found} ms of {point.profiled.mean}")
+        raise LedgerError(
+            f"times of groups do not sum up to the run's: {found} ms, not {point.profiled.mean}"
+        )
 
 
 def _precision(ledger: Ledger) -> list[tuple[str, float]]:

@@ -321,7 +321,7 @@ def test_what_takes_more_than_the_limit_while_it_loads_is_stopped(
     said = refused(request(folder, RELU, X), Limits(nbytes=1 << 28))
 
     assert said.startswith("onnxruntime was stopped while starting onnxruntime, as it had ")
-    assert "of memory and 256.00 MiB are the limit; give smaller sizes with --shape" in said
+    assert "of memory, and the limit is 256.00 MiB; give smaller sizes with --shape" in said
 
 
 @POSIX
@@ -541,7 +541,9 @@ def test_a_system_that_does_not_tell_the_memory_is_said_so(
     monkeypatch.setattr(apart, "own_nbytes", lambda process: None)
     reply = run_apart(request(folder, RELU, X), Limits())
 
-    assert reply.messages[-1].startswith("this system does not tell how much memory a process has")
+    assert reply.messages[-1].startswith(
+        "memory was not limited: this system does not tell how much a process has"
+    )
 
 
 def chain(length: int, calls: int = 1) -> onnx.ModelProto:

@@ -159,7 +159,7 @@ def test_the_names_of_the_files_say_when_a_loop_runs_them(names: list[str], step
     ],
 )
 def test_two_files_for_one_step_are_refused(names: list[str]) -> None:
-    with pytest.raises(UsageError, match="are for the same step of a loop; leave the files of one loop"):
+    with pytest.raises(UsageError, match="are for the same step of a loop; keep the files of one loop"):
         find_loop(names)
 
 
@@ -302,7 +302,7 @@ def test_prompt_and_new_tokens_fit_a_table_of_positions_unless_somebody_says_oth
     [
         (
             "sequence=16:64:x2",
-            "a sweep is of one model, and this is a loop of several; give one size, or name one",
+            "a sweep takes one model, and this is a loop of several; give one size, or name one",
         ),
         (
             "past_sequence=9",
@@ -312,7 +312,7 @@ def test_prompt_and_new_tokens_fit_a_table_of_positions_unless_somebody_says_oth
             "tokens=9",
             "no axis, input or role of the model has this name; inputs, with their axes and roles: input_ids",
         ),
-        ("encoder_sequence=9", "no decoder of this loop reads what an encoder makes; leave it out"),
+        ("encoder_sequence=9", "no decoder of this loop reads an encoder's output; leave it out"),
         (
             "sequence=9,decoder_sequence=8",
             "contradicts --shape decoder_sequence|contradicts --shape sequence",

@@ -145,7 +145,7 @@ def test_what_cannot_be_loaded_is_a_sentence(text: str, sentence: str) -> None:
         ),
         (
             "std::bad_alloc",
-            "m.onnx: out of memory while profiling (1.00 GiB in all are the limit) (inputs: x FLOAT [2, 4], n INT64 "
+            "m.onnx: out of memory while profiling (the limit is 1.00 GiB in all) (inputs: x FLOAT [2, 4], n INT64 "
             "[]); give smaller sizes with --shape, or run it on a machine with more memory",
         ),
     ],

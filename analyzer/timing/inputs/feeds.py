@@ -198,7 +198,9 @@ def _complete(given: ValueType, array: Stored | None) -> ValueType:
     given = given.each or given
     if given.kind != "tensor":
         kind = given.kind.replace("_", " ")
-        what = f"{'an' if kind[:1] == 'o' else 'a'} {kind}" if kind else "of no type that the file says"
+        what = (
+            f"{'an' if kind[:1] == 'o' else 'a'} {kind}" if kind else "of a type that the file does not give"
+        )
         raise UsageError(
             f"input {name}: is {what}, which cannot be made or read from a file; export with tensors"
         )

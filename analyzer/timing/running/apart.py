@@ -214,7 +214,7 @@ def _memory(failure: _Failure, found: re.Match[str]) -> str:
     node = re.search(_RUNNING, failure.raised.text, re.DOTALL)
     numbers = [f"it asked for {format_bytes(int(asked[1]))} more"] if asked else []
     if failure.nbytes is not None:
-        numbers.append(f"{format_bytes(failure.nbytes)} in all are the limit")
+        numbers.append(f"the limit is {format_bytes(failure.nbytes)} in all")
     told = f" ({'; '.join(numbers)})" if numbers else ""
     return (
         f"{f'{_place(node)}: ' if node else ''}out of memory while {failure.stage}"
@@ -365,7 +365,7 @@ _HOSTS = frozenset({"CPUExecutionProvider", "DnnlExecutionProvider", "XnnpackExe
 def _warned(reply: Reply, unwatched: bool) -> Reply:
     if not unwatched:
         return reply
-    message = "this system does not tell how much memory a process has, so that it was not limited"
+    message = "memory was not limited: this system does not tell how much a process has"
     return replace(reply, messages=(*reply.messages, message))
 
 
@@ -467,7 +467,7 @@ class _Measuring(Mutable):
         except OverMemoryError:
             raise TimingError(
                 f"{self._model}: onnxruntime was stopped while {self.stage}, as it had {format_bytes(child.most)} of "
-                f"memory and {format_bytes(self.job.nbytes or 0)} are the limit; give smaller sizes with --shape, or "
+                f"memory, and the limit is {format_bytes(self.job.nbytes or 0)}; give smaller sizes with --shape, or "
                 "run it on a machine with more memory"
             ) from None
         finally:

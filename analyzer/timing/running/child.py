@@ -200,8 +200,8 @@ class Work(Mutable):
             schedule = replace(schedule, runs=share - 1, warmup=1)
             self.opened = None
         raise TimingError(
-            f"{recorded} of {made} runs are all that onnxruntime's profile, which holds a million events, has room "
-            "for: a run has too many kernels. Give a shorter length with --shape, or fewer of them"
+            f"onnxruntime's profile, which holds a million events, has room for {recorded} of {made} runs only, as a "
+            "run has too many kernels; give a shorter length with --shape, or fewer lengths"
         )
 
     def _measure(self, stage: str, schedule: Schedule) -> list[tuple[int, ...]]:
@@ -251,7 +251,7 @@ class Work(Mutable):
             forget_peak()  # until it was written, the profile took three kilobytes for each call of a kernel
         check_used(self.job.request.provider, profile.kernels)
         if profile.strays > _FEW_STRAYS:
-            raise TraceError(f"{profile.strays:.1%} of what the device did belongs to no kernel")
+            raise TraceError(f"{profile.strays:.1%} of the device's work belongs to no kernel")
         return profile
 
 

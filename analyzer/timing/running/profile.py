@@ -214,8 +214,8 @@ def read_profile(path: Path, deeds: Sequence[Deed] | None = None) -> Profile:
         raise TimingError(f"the profile that onnxruntime wrote cannot be read: {error!r}") from error
     if reader.positions and not all(reader.runs):
         raise TimingError(
-            "the profile that onnxruntime wrote has runs without kernels, as if it were in another order than that in "
-            "which they end; install a version of onnxruntime that is known to work (constraints.txt)"
+            "the profile that onnxruntime wrote has runs without kernels, as if its events were in another order than "
+            "that in which they end; install a version of onnxruntime that is known to work (constraints.txt)"
         )
     return Profile(
         kernels=tuple(reader.positions),
