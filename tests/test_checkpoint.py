@@ -524,7 +524,9 @@ def test_reconcile_takes_a_safetensors_file_and_says_how_it_was_read(model: Path
     assert document["balanced"]
     assert document["content"] != "none"
     assert document["against"]["parameters_by"] == "names"
-    assert "parameters are told from buffers by their names: no config.json is beside it" in result.stderr
+    assert (
+        "parameters and buffers are told apart by their names: no config.json is beside it" in result.stderr
+    )
 
 
 def test_reconcile_sees_one_changed_value(model: Path, tmp_path: Path) -> None:

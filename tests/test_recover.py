@@ -241,7 +241,7 @@ def test_a_buffer_is_given_back_if_a_state_dict_has_it(tmp_path: Path, persisten
         "norm.running_mean"
     ] * persistent
     assert (
-        reasons(recovery) == {"norm.num_batches_tracked": "nothing in the file is it"}
+        reasons(recovery) == {"norm.num_batches_tracked": "the file does not hold it"}
         if persistent
         else {} == {}
     )
@@ -342,7 +342,7 @@ def test_numbers_that_pytorchs_narrower_type_lacks_are_marked(tmp_path: Path) ->
 
     recovery = recovery_of(tmp_path, proto, manifest_of(parameter("p.bias", original)), "none")
 
-    assert losses(recovery) == {"p.bias": "FLOAT numbers that BFLOAT16 does not have"}
+    assert losses(recovery) == {"p.bias": "FLOAT numbers that BFLOAT16 cannot hold"}
 
 
 # lost
@@ -405,7 +405,7 @@ def test_what_a_rule_cannot_take_back_is_lost_and_the_rest_is_written(tmp_path: 
 
     recovery = recover_state(replace(result, parameters=(squared, *result.parameters[1:])))
 
-    assert reasons(recovery) == {"norm.weight": "stored as w^2, which nothing takes back"}
+    assert reasons(recovery) == {"norm.weight": "stored as w^2, which has no inverse"}
     assert_same(state_of(recovery, tmp_path), {"fc.bias": W.reshape(-1)[:1]})
 
 
@@ -431,11 +431,11 @@ def test_what_the_file_lacks_and_what_nobody_knows_are_both_named(tmp_path: Path
     recovery = recovery_of(tmp_path, proto, known)
 
     assert reasons(recovery) == {
-        "other.weight": "nothing in the file is it",
+        "other.weight": "the file does not hold it",
         "spare.weight": "the exported program does not read it, and the file does not hold it",
     }
     assert [(found.key, found.reason) for found in recovery.unnamed] == [
-        (((), "val_0"), "nothing says which PyTorch tensor it is")
+        (((), "val_0"), "the PyTorch tensor that it comes from is unknown")
     ]
     assert not recovery.is_whole
 
@@ -502,7 +502,7 @@ def test_of_a_tensor_of_another_shape_the_shape_is_told(tmp_path: Path) -> None:
 
     recovery = recovery_of(tmp_path, proto, manifest_of(parameter("wte.weight", W)))
 
-    assert reasons(recovery) == {"wte.weight": "wte.weight is of shape 3x6 here"}
+    assert reasons(recovery) == {"wte.weight": "wte.weight has shape 3x6 in the file"}
 
 
 # without values to compare
@@ -530,7 +530,7 @@ def test_without_values_what_was_computed_is_not_taken_for_what_it_was_computed_
 
     assert recovery.tensors == ()
     assert reasons(recovery) == {
-        "norm.weight": "val_0 was computed from it, and no values were compared to say how"
+        "norm.weight": "val_0 was computed from it in an unknown way, and no values were compared"
     }
 
 
@@ -548,7 +548,7 @@ def test_without_values_square_codes_under_their_name_may_be_transposed(tmp_path
     recovery = recovery_of(tmp_path, proto, manifest_of(parameter("fc.weight", noise(6, 6), weightless=True)))
 
     assert reasons(recovery) == {
-        "fc.weight": "fc.weight_quantized may be its transpose, and what was compared does not say"
+        "fc.weight": "fc.weight_quantized may be its transpose, and the compared values do not tell"
     }
 
 
@@ -564,9 +564,7 @@ def test_codes_without_a_scale_are_no_weight_by_their_own_name(tmp_path: Path) -
     recovery = alone(tmp_path, text_model(UNSCALED, {"wte.weight_quantized": codes}))
 
     assert recovery.tensors == ()
-    assert [unnamed.reason for unnamed in recovery.unnamed] == [
-        "wte.weight, codes of which nothing says the scale"
-    ]
+    assert [unnamed.reason for unnamed in recovery.unnamed] == ["wte.weight, codes with an unknown scale"]
 
 
 @pytest.mark.parametrize("content", ["none", "full"])
@@ -606,7 +604,7 @@ def test_without_values_a_convolution_may_be_multiplied_with_a_batchnorm_that_is
     recovery = recovery_of(tmp_path, proto, known)
 
     assert [tensor.name for tensor in recovery.tensors] == ["head.weight"]
-    assert "may be multiplied out with a BatchNorm" in reasons(recovery)["conv.weight"]
+    assert "may have a BatchNorm folded in" in reasons(recovery)["conv.weight"]
 
 
 # a file on its own
@@ -647,8 +645,8 @@ def test_a_file_alone_says_of_the_rest_why_it_is_not_named(tmp_path: Path) -> No
 
     assert [tensor.name for tensor in recovery.tensors] == ["fc.bias"]
     assert {found.key[1]: found.reason for found in recovery.unnamed} == {
-        "val_0": "nothing says which PyTorch tensor it is",
-        "val_1": "norm.weight, computed by the exporter, which does not say how",
+        "val_0": "the PyTorch tensor that it comes from is unknown",
+        "val_1": "norm.weight, computed by the exporter in an unknown way",
     }
 
 
@@ -661,7 +659,7 @@ def test_a_file_alone_gives_no_convolution_back_that_a_batchnorm_went_into(tmp_p
     recovery = alone(tmp_path, proto)
 
     assert recovery.tensors == ()
-    assert "conv.weight, multiplied out with a BatchNorm" in {found.reason for found in recovery.unnamed}
+    assert "conv.weight, with a BatchNorm folded in" in {found.reason for found in recovery.unnamed}
 
 
 # the written file
@@ -784,7 +782,7 @@ def test_what_is_lost_is_written_in_part_and_exits_1(model: Path, tmp_path: Path
             "buffer": False,
             "line": "missing",
             "name": "fc.bias",
-            "reason": "nothing in the file is it",
+            "reason": "the file does not hold it",
             "shape": [4],
         }
     ]
@@ -967,9 +965,7 @@ def test_a_square_matrix_of_other_values_is_given_back_where_its_class_says_whic
     if is_given:
         assert_same(state_of(recovery, tmp_path), {"fc.weight": np.ascontiguousarray(other.T)})
     else:
-        assert reasons(recovery) == {
-            "fc.weight": "fc.weight differs and may be its transpose: nothing says which way it stands"
-        }
+        assert reasons(recovery) == {"fc.weight": "fc.weight differs, and its orientation is unknown"}
 
 
 def test_a_layer_that_hides_a_norm_is_not_given_back(tmp_path: Path) -> None:
@@ -986,6 +982,6 @@ def test_a_layer_that_hides_a_norm_is_not_given_back(tmp_path: Path) -> None:
 
     assert [each.name for each in original.manifest.parameters] == ["f.weight"]
     assert set(refused.values()) == {
-        "c.weight, multiplied out with a BatchNorm",
-        "c.bias, multiplied out with a BatchNorm",
+        "c.weight, with a BatchNorm folded in",
+        "c.bias, with a BatchNorm folded in",
     }

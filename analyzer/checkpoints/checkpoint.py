@@ -242,7 +242,7 @@ def _open_shards(path: Path) -> tuple[_Opened, tuple[str, ...]]:
     tied = {
         name: kept for shard in shards.values() for name, kept in shard.tied.items() if name not in places
     }
-    notes = (f"{path}: its shards hold what it does not name: {listed(extra)}",) if extra else ()
+    notes = (f"{path}: its shards hold tensors that it does not name: {listed(extra)}",) if extra else ()
     return _Opened({**places, **extra}, tied), notes
 
 
@@ -261,7 +261,7 @@ def read_index(path: Path) -> dict[str, LocalFile]:
     shards = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(shards, dict) or not shards:
         raise ManifestError(
-            f'{path}: no index of a checkpoint: it lacks a "weight_map" with names of tensors'
+            f'{path}: not the index of a checkpoint: it lacks a "weight_map" with names of tensors'
         )
     index = _file_at(path)
     files = {}
@@ -269,7 +269,7 @@ def read_index(path: Path) -> dict[str, LocalFile]:
         if not isinstance(location, str) or PurePath(location).name != location or "\\" in location:
             raise ManifestError(
                 f"{path}: says that {name} is in {location!r}, which is no plain file name: "
-                "shards stand beside their index"
+                "shards must be beside their index"
             )
         if location not in files:
             files[location] = _shard(index, location)
@@ -335,9 +335,7 @@ def _why_not(file: LocalFile, error: Exception) -> str:
     length = int.from_bytes(start[:_LENGTH], "little")
     again = "download or save it again"
     if start.startswith(b"version https://git-lfs"):
-        return (
-            f"{file.path}: a pointer of Git LFS, not the file that it stands for; `git lfs pull` fetches it"
-        )
+        return f"{file.path}: a Git LFS pointer instead of the file; `git lfs pull` fetches it"
     if len(start) <= _LENGTH or start[_LENGTH:][:1] != b"{":
         return f"{file.path}: no safetensors file: no header begins at byte {_LENGTH}; {again}"
     if length > file.nbytes - _LENGTH:

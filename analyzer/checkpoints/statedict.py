@@ -106,15 +106,15 @@ def describe_by_names(
     notes = tuple(notes)
     if norms:
         notes += (
-            f"the eps of {len(norms)} BatchNorms is not in a state dict: {_EPS:g}, PyTorch's default, or what a folded "
-            "weight gives",
+            f"a state dict does not hold the eps of {len(norms)} BatchNorms: taken from folded weights, or else "
+            f"{_EPS:g}, PyTorch's default",
         )
     return Original(manifest, weights, notes)
 
 
 def because(original: Original, path: Path, reason: str) -> Original:
     """Return the original with a note of why only names separated parameters from buffers."""
-    note = f"{path}: parameters are told from buffers by their names: {reason}"
+    note = f"{path}: parameters and buffers are told apart by their names: {reason}"
     return replace(original, notes=(note, *original.notes))
 
 

@@ -131,11 +131,11 @@ def _verify(path: Path, slots: Sequence[FileTensor]) -> None:
             views = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  it is no mapping
             found = {name: (view.get_dtype(), tuple(view.get_shape())) for name, view in views.items()}
     except SafetensorError as error:
-        raise LedgerError(f"{path}: what was written cannot be read: {error}") from error
+        raise LedgerError(f"{path}: the written file cannot be read: {error}") from error
     expected = {slot.name: (STATE_TYPES[slot.dtype], slot.shape) for slot in slots}
     if found != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()))
-        raise LedgerError(f"{path}: what was written is read as something else: {wrong[0][0]}")
+        raise LedgerError(f"{path}: the written file has another type or shape of {wrong[0][0]}")
 
 
 def is_ours(path: Path) -> bool:

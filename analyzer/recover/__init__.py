@@ -70,9 +70,9 @@ def _unnamed(result: Reconciliation, refused: Mapping[Key, str]) -> Iterator[Unn
         if line.line in (Line.UNEXPECTED, Line.UNEXPLAINED):
             if entry.role is Role.BUFFER:
                 continue
-            reason = refused.get(line.key, "nothing says which PyTorch tensor it is")
+            reason = refused.get(line.key, "the PyTorch tensor that it comes from is unknown")
         elif line.key in opaque and entry.tensor.dtype.is_floating:
-            reason = "it takes part in the computation, and may be computed of what PyTorch has learned"
+            reason = "it takes part in the computation, and may be computed from learned tensors"
         else:
             continue
         yield Unnamed(line.key, entry.tensor.shape, entry.tensor.dtype, line.line, reason)

@@ -102,7 +102,7 @@ class Judge:
         """Return why the file does not give the tensor back; None where it does."""
         pieces = settled.pieces
         if settled.decided_by.endswith(":turned"):
-            return f"{self.entries[settled.entries[0]].tensor.name} is read the other way round than PyTorch reads it"
+            return f"{self.entries[settled.entries[0]].tensor.name} is read transposed, unlike in PyTorch"
         if self.result.content == "sampled" and settled.compared == "sampled" and settled.entries:
             return f"only {SAMPLES} of its elements were compared"
         lost = next((m.lost for line, m in MEANINGS.items() if m.lost and line in settled.chain), None)
@@ -115,12 +115,12 @@ class Judge:
             if settled.decided_by.startswith("name+") and is_computed(held, tensor) and not is_turned:
                 return f"{held.tensor.name} was computed from it, and has other values"
         if settled.decided_by.startswith("structure:shape"):
-            return "only its shape says which stored tensor it is, and no values were compared"
+            return "it is matched by its shape alone, and no values were compared"
         if not pieces:
             return self._why_without_pieces(tensor, settled)
         for piece in pieces:
             if piece.computed is not None and piece.computed.undo is None:
-                return f"stored as {piece.computed.rule}, which nothing takes back"
+                return f"stored as {piece.computed.rule}, which has no inverse"
             entry = self.entries[piece.key]
             encoded = self.restorer.encoding(entry.tensor)
             read = (entry.tensor, *(() if encoded is None else encoded.companions))
@@ -129,11 +129,11 @@ class Judge:
                 what = "the data" if unread.name == tensor.name else unread.name
                 return f"{what} cannot be read: {self.unread[unread.key]}"
             if encoded is None and _is_code(tensor, entry.tensor) and not _is_compared(settled):
-                return f"{entry.tensor.name} is {NO_SCALE}"
+                return f"{entry.tensor.name} has {NO_SCALE}"
             if not self.restorer.fits(piece):
-                return f"{entry.tensor.name} is of another size than it should be"
+                return f"{entry.tensor.name} has an unexpected size"
         if not _make_up(tensor.shape, pieces):
-            return "its pieces do not make it up"
+            return "its pieces do not cover it"
         is_open = _is_square(tensor, pieces[0]) and not _shows_order(tensor, settled)
         if settled.line is not Line.DIFFERING and (is_open or not _is_compared(settled)):
             return self._why_doubtful(tensor, settled, pieces[0])
@@ -147,10 +147,8 @@ class Judge:
             if settled.decided_by == "none:unreadable":
                 return f"{entry.tensor.name} cannot be read"
             if math.prod(self.restorer.shape(entry.tensor)) == tensor.numel:
-                return (
-                    f"{entry.tensor.name} differs and may be its transpose: nothing says which way it stands"
-                )
-            return f"{entry.tensor.name} is of shape {_shown(self.restorer.shape(entry.tensor))} here"
+                return f"{entry.tensor.name} differs, and its orientation is unknown"
+            return f"{entry.tensor.name} has shape {_shown(self.restorer.shape(entry.tensor))} in the file"
         if settled.entries:
             return f"computed from it, as {self.entries[settled.entries[0]].tensor.name}"
         return self._not_found()
@@ -159,7 +157,7 @@ class Judge:
         rows = tensor.numel // max(1, tensor.shape[-1])
         held = sum(self.learned[key] for key in settled.entries) // max(1, tensor.shape[-1])
         if held >= rows:
-            return "its rows are in the file in an order that does not tell which is which"
+            return "its rows are in the file in an unknown order"
         return f"the file has {format_count(held)} of its {format_count(rows)} rows"
 
     def _why_absent(self, buffer: Buffer) -> tuple[Line, str]:
@@ -177,9 +175,9 @@ class Judge:
     def _not_found(self) -> str:
         compared = self.result.content != "none"
         return (
-            "nothing in the file is it"
+            "the file does not hold it"
             if compared
-            else "nothing in the file bears its name, and no values were compared"
+            else "no tensor in the file has its name, and no values were compared"
         )
 
     def _why_doubtful(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> str | None:
@@ -189,18 +187,18 @@ class Judge:
         if _is_square(tensor, piece) and (
             is_used is False or ("sampled" in settled.decided_by and not is_used)
         ):
-            return f"{entry.tensor.name} may be its transpose, and what was compared does not say"
+            return f"{entry.tensor.name} may be its transpose, and the compared values do not tell"
         is_code = self.restorer.encoding(entry.tensor) is not None
         if is_code and _is_square(tensor, piece) and not is_computed(entry, tensor) and is_turnable(entry):
-            return f"{entry.tensor.name} may be its transpose, and what was compared does not say"
+            return f"{entry.tensor.name} may be its transpose, and the compared values do not tell"
         if _is_compared(settled):
             return None
         order = [axis for axis in piece.axes if tensor.shape[axis] != 1]
         is_turned = order != sorted(order) or entry.read_by in PACKS_TRANSPOSE
         if is_computed(entry, tensor) and not is_turned:
-            return f"{entry.tensor.name} was computed from it, and no values were compared to say how"
+            return f"{entry.tensor.name} was computed from it in an unknown way, and no values were compared"
         if module_of(tensor.name) in self.doubtful:
-            return f"{entry.tensor.name} may be multiplied out with a BatchNorm, and no values were compared to say"
+            return f"{entry.tensor.name} may have a BatchNorm folded in, and no values were compared"
         return None
 
     def _is_used_alike(self, tensor: Parameter | Buffer, piece: Piece) -> bool | None:
@@ -233,7 +231,7 @@ class Judge:
         if not is_exact(dtype, tensor.dtype):
             return f"rounded to {tensor.dtype.name}"
         if not self.restorer.holds(piece, dtype):
-            return f"{tensor.dtype.name} numbers that {dtype.name} does not have"
+            return f"{tensor.dtype.name} numbers that {dtype.name} cannot hold"
         return None
 
 

@@ -57,7 +57,7 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
         encoded = find_encoding(entry.tensor, ledger.wiring)
         shape = _shape(entry, encoded)
         if name in folded or entry.tensor.key in multiplied:
-            refused[entry.tensor.key] = f"{name}, multiplied out with a BatchNorm"
+            refused[entry.tensor.key] = f"{name}, with a BatchNorm folded in"
         elif encoded is None and _is_code(entry):
             refused[entry.tensor.key] = f"{name}, {NO_SCALE}"
         elif entry.role is Role.BUFFER:
@@ -133,10 +133,10 @@ def _shape(entry: Entry, encoded: Encoded | None) -> tuple[int, ...] | str:
     is_packed = entry.read_by in PACKS_TRANSPOSE
     if _is_folded(entry):
         if not is_matrix or entry.read_by not in _MULTIPLIERS:
-            return "computed by the exporter, which does not say how"
+            return "computed by the exporter in an unknown way"
         return shape if is_packed else shape[::-1]
     if encoded is not None and is_matrix and is_turnable(entry):
-        return "codes that a quantizer may have transposed, which it does not say"
+        return "codes that a quantizer may have transposed without a note"
     return shape[::-1] if is_packed and is_matrix else shape
 
 

@@ -79,7 +79,7 @@ class Restorer(Mutable):
         if element is None:
             raise ModelReadError(f"{dtype.name}: numpy has no such type")
         if any(dim < 0 for dim in shape) or math.prod(shape) > _MOST:
-            raise ModelReadError(f"{'x'.join(map(str, shape))} is no shape of a tensor that a file holds")
+            raise ModelReadError(f"{'x'.join(map(str, shape))} is not the shape of a tensor in a file")
         if not pieces:
             yield from _bands(np.broadcast_to(np.zeros((), element), shape))
         elif len(pieces) == 1 or all(piece.put is not None and piece.put[0] == 0 for piece in pieces):
@@ -200,7 +200,7 @@ def _same(one: Array, other: Array) -> bool:
 
 # records
 
-NO_SCALE = "codes of which nothing says the scale"
+NO_SCALE = "codes with an unknown scale"
 """Reason why no numbers can be made from a tensor."""
 
 
