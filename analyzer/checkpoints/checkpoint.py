@@ -261,7 +261,7 @@ def read_index(path: Path) -> dict[str, LocalFile]:
     shards = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(shards, dict) or not shards:
         raise ManifestError(
-            f'{path}: not the index of a checkpoint: it lacks a "weight_map" with names of tensors'
+            f'{path}: no index of a checkpoint: it lacks a "weight_map" with names of tensors'
         )
     index = _file_at(path)
     files = {}

@@ -439,7 +439,7 @@ class _Planning:
         if is_governed:
             raise UsageError(
                 f"--shape {printable(key)}: the loop decides this axis; give the prompt with --shape "
-                f"{Roles.DECODER if self.has_source else Roles.SEQUENCE}=N, and what follows with --new-tokens N"
+                f"{Roles.DECODER if self.has_source else Roles.SEQUENCE}=N, and the new tokens with --new-tokens N"
             )
         if problem is not None:
             raise problem

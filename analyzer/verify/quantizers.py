@@ -349,7 +349,7 @@ def _found(each: Weighed) -> str:
 
 def contradicted(each: Weighed, factor: float) -> Wrong:
     """Return a quantizer as wrong, whose scale a bias contradicts by a factor."""
-    expected = f"codes from {each.least * factor:.3g} to {each.most * factor:.3g}, as the bias counts"
+    expected = f"codes from {each.least * factor:.3g} to {each.most * factor:.3g}, by the scale of the bias"
     return Wrong(each.quantizer, expected, f"codes from {each.least:.3g} to {each.most:.3g}")
 
 

@@ -522,7 +522,7 @@ class _Descent(Mutable):
         mine, its = self._weights(a, self.own), self._weights(b, self.other)
         if mine != its:
             if mine and its and not (mine & its):
-                return "input", f"the result with {min(its)}", f"it reads the result with {min(mine)}"
+                return "input", f"the value made with {min(its)}", f"it reads the value made with {min(mine)}"
             return None if mine and its else self._operators(a, b)
         if mine or its:
             return None

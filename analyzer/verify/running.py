@@ -246,12 +246,12 @@ class Runner:
             answer = self._child.receive(self._deadline, self._limits.nbytes)
         except OverTimeError:
             raise TimingError(
-                f"{model}: did not finish within {self._limits.seconds:g} s; give more by --timeout"
+                f"{model}: did not finish within {self._limits.seconds:g} s; allow more with --timeout"
             ) from None
         except OverMemoryError:
             most = format_bytes(self._limits.nbytes or 0)
             raise TimingError(
-                f"{model}: took more than {most} of memory; give more by --memory-limit"
+                f"{model}: took more than {most} of memory; allow more with --memory-limit"
             ) from None
         if answer is None:
             code = self._child.end(1)
@@ -262,7 +262,7 @@ class Runner:
             raise TimingError(decoded.refused)
         if decoded.error:
             said = shorten(printable(decoded.error), 400)
-            raise TimingError(f"{model}: onnxruntime does not run it: {said}; `onnxledger time` tells more")
+            raise TimingError(f"{model}: onnxruntime does not run it: {said}; `onnxledger time` says more")
         return decoded
 
     def _start(self) -> Child:

@@ -308,7 +308,7 @@ def test_a_node_that_asks_for_more_than_the_limit_is_told(folder: Path) -> None:
     said = refused(asked, Limits(nbytes=1 << 30))
 
     assert said.startswith(
-        'node "minus" (Neg): out of memory while warming up (it asked for 572.20 MiB more; 1.00 GiB '
+        'node "minus" (Neg): out of memory while warming up (it asked for 572.20 MiB more; the limit is 1.00 GiB '
     )
 
 

@@ -204,7 +204,7 @@ def test_arrays_that_do_not_fit_the_model_are_refused(tmp_path, arrays, sentence
             "x: is an optional",
         ),
         (helper.make_sparse_tensor_type_proto(1, [2]), "x: is a sparse tensor"),
-        (onnx.TypeProto(), "x: is of no type"),
+        (onnx.TypeProto(), "x: is of a type that the file does not give"),
         (helper.make_tensor_type_proto(1, None), r"does not say its rank; give it with --input FILE\.npz"),
         (helper.make_tensor_type_proto(onnx.TensorProto.INT4, [1]), "INT4 elements cannot be fed"),
         (helper.make_tensor_type_proto(0, [1]), "UNDEFINED elements cannot be fed"),

@@ -306,7 +306,7 @@ def test_prompt_and_new_tokens_fit_a_table_of_positions_unless_somebody_says_oth
         ),
         (
             "past_sequence=9",
-            "the loop decides this axis; give the prompt with --shape sequence=N, and what follows",
+            "the loop decides this axis; give the prompt with --shape sequence=N, and the new tokens",
         ),
         (
             "tokens=9",

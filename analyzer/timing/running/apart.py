@@ -486,7 +486,7 @@ class _Measuring(Mutable):
         told = f"onnxruntime ended with signal {-self.code} ({name}) while {self.stage}"
         if name in _STOPPED:
             return (
-                f"{told}: something else ended it, such as the system for want of memory (it had "
+                f"{told}: something else ended it, such as the system when memory ran out (it had "
                 f"{format_bytes(self.most)}); give smaller sizes with --shape, or free some memory"
             )
         return (

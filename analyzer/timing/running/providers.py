@@ -259,4 +259,4 @@ def parse_options(name: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...
 def _why_not(key: str) -> str:
     if "graph" in key:
         return "a CUDA graph is launched as a whole, so that no node has a time of its own"
-    return "its value is an address within a process, which no other process can give"
+    return "its value is an address within a process, which another process cannot give"
