@@ -140,8 +140,8 @@ def test_what_cannot_be_loaded_is_a_sentence(text: str, sentence: str) -> None:
         (
             f"{AT_ADD}{SOURCE}Failed to allocate memory for requested buffer of size 4294967296\n",
             'm.onnx: node "add1" (Add): out of memory while profiling (it asked for 4.00 GiB more; the limit is '
-            "1.00 GiB in all) (inputs: x FLOAT [2, 4], n INT64 []); give smaller sizes with --shape, or run it on a machine "
-            "with more memory",
+            "1.00 GiB in all) (inputs: x FLOAT [2, 4], n INT64 []); give smaller sizes with --shape, or run it on a "
+            "machine with more memory",
         ),
         (
             "std::bad_alloc",
