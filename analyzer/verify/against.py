@@ -352,7 +352,7 @@ class Bench:
         start = time.monotonic()
         for at, (seed, planned) in enumerate(self._plan(seeds)):
             if at > len(seeds) and (time.monotonic() - start) / at * (at + 1) > _MOST_SECONDS:
-                self.failed.append(f"more than {at} runs take more than {_MOST_SECONDS:.0f} s")
+                self.failed.append(f"run {at + 1} would bring all runs beyond {_MOST_SECONDS:.0f} s")
                 break
             if at and not self._is_declared(planned):
                 continue
