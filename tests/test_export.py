@@ -310,7 +310,10 @@ def test_output_that_is_a_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("via", "message"),
-    [("optimum", "none of transformers, dynamo, torchscript"), ("transformers", "is no transformers model")],
+    [
+        ("optimum", "not one of transformers, dynamo, torchscript"),
+        ("transformers", "is no transformers model"),
+    ],
 )
 def test_exporter_that_cannot_do_it_is_a_usage_error(tmp_path, monkeypatch, via, message):
     (tmp_path / "plain_factory.py").write_text(FACTORY)
