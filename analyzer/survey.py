@@ -187,7 +187,7 @@ def _models_below(folder: str) -> list[str | Unreadable]:
         waiting += [entry.path for entry in visible if entry.is_dir(follow_symlinks=False)]
         found += [str(Path(entry.path)) for entry in visible if is_model_file(entry)]
     if not found:
-        reason = f"{folder}: no {MODEL_SUFFIX} file is below it; name a model, or a folder that holds some"
+        reason = f"{folder}: the folder has no {MODEL_SUFFIX} file; name a model, or a folder with models"
         return [Unreadable(folder, reason)]
     return sorted(found, key=_order)
 

@@ -292,11 +292,14 @@ def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
     ("table", "reason"),
     [
         ("metric = 'parameters'\nlimit = 99\ngroup = 'encoder'", "no group, scope or block of the model"),
-        ("metric = 'parameters'\nlimit = 99\ngroup = 'nothing'", "nothing in the model is in the group"),
+        (
+            "metric = 'parameters'\nlimit = 99\ngroup = 'nothing'",
+            "no tensor and no node of the model is in the group",
+        ),
         ("metric = 'bytes'\nlimit = '+2 % over nowhere.json'", "nowhere.json"),
         ("metric = 'bytes'\nlimit = '+2 % over onnxledger.toml'", "onnxledger.toml"),
-        ("metric = 'nodes'\nlimit = '+2 % over empty.onnx'", "the baseline has 0"),
-        ("metric = 'nodes'\nlimit = '-5'\n", "cannot become less"),
+        ("metric = 'nodes'\nlimit = '+2 % over empty.onnx'", "a baseline of 0"),
+        ("metric = 'nodes'\nlimit = '-5'\n", "less than the required decrease"),
     ],
 )
 def test_what_cannot_be_evaluated_is_never_green(here: Path, table: str, reason: str) -> None:
@@ -372,7 +375,7 @@ def test_a_folder_without_models_is_no_pass(here: Path) -> None:
 
     assert row == {
         "model": "none",
-        "error": "no .onnx file is below it; name a model, or a folder that holds some",
+        "error": "the folder has no .onnx file; name a model, or a folder with models",
     }
 
 
@@ -446,7 +449,7 @@ def test_a_baseline_of_another_model_judges_only_when_told_to(here: Path, is_sav
     (rule,) = check(*asked, code=2)["rules"]
 
     assert (rule["status"], rule["skipped"]) == ("SKIP", "not-evaluated")
-    assert "is of another model, bert.onnx: of 4 modules with parameters both have 1" in rule["message"]
+    assert "is of another model, bert.onnx: 1 of 4 modules with parameters are in both" in rule["message"]
     assert "--baseline-any" in rule["message"]
     check(*asked, "--baseline-any", code=0)
     rules(
@@ -530,7 +533,7 @@ def test_a_flag_wins_over_the_rule_of_the_config_that_limits_the_same() -> None:
         "part": "PASS",
         "max-parameters": "PASS",
     }
-    assert document["rules"][0]["message"] == "--max-parameters wins over it"
+    assert document["rules"][0]["message"] == "--max-parameters overrides it"
     check("model.onnx", code=1)
 
 
@@ -558,7 +561,7 @@ def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_a
     [
         (("model.onnx",), "no rules: give some, as --max-bytes 450MiB, or write [[rules]]"),
         (("",), "MODEL: an empty name names nothing"),
-        (("model.onnx", "--max-bytes", "3x"), "--max-bytes 3x: '3x': 'x' is no unit of bytes"),
+        (("model.onnx", "--max-bytes", "3x"), "--max-bytes 3x: '3x': 'x' is not a unit of bytes"),
         (("model.onnx", "--max-bytes", "+2 %"), "--max-bytes: over what? End it in 'over main.json'"),
         (("model.onnx", "--baseline", "", "--max-nodes", "2"), "--baseline: an empty name names nothing"),
         (("model.onnx", "--max-nodes", "2", "--no-config", "--config", "x"), "give one of them"),
@@ -660,8 +663,8 @@ def test_a_growth_over_nothing_is_told_with_the_other_mistakes_of_the_config() -
 
     assert (done.returncode, done.stdout) == (2, "")
     first, second = done.stderr.splitlines()
-    assert first.startswith("onnxledger: onnxledger.toml:5: rule 'a': limit: over what?")
-    assert second.startswith("onnxledger: onnxledger.toml:9: rule 'b': 'byte' is no metric")
+    assert first.startswith("onnxledger: onnxledger.toml:5: rule 'a': limit: a growth needs a baseline")
+    assert second.startswith("onnxledger: onnxledger.toml:9: rule 'b': 'byte' is not a metric")
 
 
 def test_an_artifact_is_one_model(here: Path) -> None:

@@ -158,7 +158,7 @@ def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> 
     ("arguments", "sentence"),
     [
         (("inspect", "nowhere.onnx"), "nowhere.onnx: cannot be read"),
-        (("inspect", "."), "no .onnx file is below it"),
+        (("inspect", "."), "the folder has no .onnx file"),
         (("inspect", ""), "names nothing"),
         (("inspect",), "Missing argument 'MODEL...'"),
         (("inspect", "m.onnx", "--by", "colour"), "'colour' is not one of"),

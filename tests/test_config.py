@@ -146,9 +146,9 @@ day = 2024-01-31
 """
 
     assert mistakes(text) == (
-        "onnxledger.toml:2: 'mach' is no key here; did you mean 'match'?",
+        "onnxledger.toml:2: 'mach' is not a key here; did you mean 'match'?",
         "onnxledger.toml:3: match: must be 'all' or 'first'; did you mean 'first'?",
-        "onnxledger.toml:5: 'group' is no key here; did you mean 'groups'?",
+        "onnxledger.toml:5: 'group' is not a key here; did you mean 'groups'?",
         "onnxledger.toml:9: groups, '[x]': names in brackets are the report's own, such as [ungrouped]",
         "onnxledger.toml:10: groups, 'enc': missing ), unterminated subpattern at position 0 in '('",
         "onnxledger.toml:11: groups, '': a group needs a name",
@@ -169,14 +169,17 @@ day = 2024-01-31
         ("\nmatch = true", "2: match: must be 'all' or 'first'; not a boolean"),
         ("match = ['all']", "1: match: must be 'all' or 'first'; not an array"),
         ("match = ''", "1: match: must be 'all' or 'first'; there are all, first"),
-        ("colour = 1", "1: 'colour' is no key here; there are groups, match, baseline, baseline-any, rules"),
+        (
+            "colour = 1",
+            "1: 'colour' is not a key here; there are groups, match, baseline, baseline-any, rules",
+        ),
         (
             "'a\\n\u00e9' = 1",
-            "1: 'a\\\\né' is no key here; there are groups, match, baseline, baseline-any, rules",
+            "1: 'a\\\\né' is not a key here; there are groups, match, baseline, baseline-any, rules",
         ),
         (
             '"\\u202e" = 1',
-            "1: '\\u202e' is no key here; there are groups, match, baseline, baseline-any, rules",
+            "1: '\\u202e' is not a key here; there are groups, match, baseline, baseline-any, rules",
         ),
         ("[groups]\na = 'x'\na = 'y'", "3: not TOML: Cannot overwrite a value"),
         ('[groups]\na = "\\.x"', "2: not TOML: Unescaped '\\' in a string; write regexes in single quotes"),
@@ -214,7 +217,7 @@ def test_so_many_mistakes_are_told_that_a_person_can_read() -> None:
     found = mistakes("".join(f"key{i} = 1\n" for i in range(250)))
 
     assert len(found) == 101
-    assert found[-1] == "onnxledger.toml: and 150 mistakes more"
+    assert found[-1] == "onnxledger.toml: and 150 more mistakes"
 
 
 # hostile files
@@ -383,7 +386,7 @@ def test_a_wrong_config_is_an_error_whatever_is_given(model: Path, options: tupl
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
-        "onnxledger: onnxledger.toml:1: 'mach' is no key here; did you mean 'match'?",
+        "onnxledger: onnxledger.toml:1: 'mach' is not a key here; did you mean 'match'?",
         "onnxledger: onnxledger.toml:3: groups, 'a': missing ), unterminated subpattern at position 0 in '('",
     ]
 
@@ -515,7 +518,7 @@ def test_rules_may_stand_in_one_array_and_in_a_project() -> None:
     text = f"[tool.onnxledger]\nrules = [\n  {tables[0]},\n  {tables[1]},\n]\n"
 
     assert mistakes(text, "pyproject.toml") == (
-        "pyproject.toml:4: rule 2: 'nme' is no key of a rule; did you mean 'name'?",
+        "pyproject.toml:4: rule 2: 'nme' is not a key of a rule; did you mean 'name'?",
         "pyproject.toml:4: rule 2: has no name; a rule has name, metric and limit",
     )
 
@@ -541,10 +544,10 @@ enabled = "no"
     assert mistakes(text) == (
         "onnxledger.toml:1: baseline: must be a saved report or a model, as 'main.json'; not a number",
         "onnxledger.toml:2: rule 1: has no name; a rule has name, metric and limit",
-        "onnxledger.toml:3: rule 1: 'nme' is no key of a rule; did you mean 'name'?",
-        "onnxledger.toml:5: rule 1: limit: '450 MiBB': 'MiBB' is no unit of bytes; did you mean MiB?",
-        "onnxledger.toml:8: rule 'size': 'metadata_bytes' is no metric; did you mean 'metadata-bytes'?",
-        "onnxledger.toml:11: rule 'size': line 7 has this name; give it another",
+        "onnxledger.toml:3: rule 1: 'nme' is not a key of a rule; did you mean 'name'?",
+        "onnxledger.toml:5: rule 1: limit: '450 MiBB': 'MiBB' is not a unit of bytes; did you mean MiB?",
+        "onnxledger.toml:8: rule 'size': 'metadata_bytes' is not a metric; did you mean 'metadata-bytes'?",
+        "onnxledger.toml:11: rule 'size': line 7 has the same name; give it another",
         "onnxledger.toml:13: rule 'size': limit: '450 MiB': MiB counts bytes, and these are parameters; "
         "write k, M, G, T, or no unit",
         "onnxledger.toml:14: rule 'size': enabled: must be true or false, without quotes, not a string",
@@ -561,7 +564,7 @@ def rule(**keys: str) -> str:
     [
         ({"name": "''"}, "2: rule 1: name: is empty; a rule needs one"),
         ({"name": "3"}, "2: rule 1: name: must be a string, not a number"),
-        ({"metric": "'byte'"}, "3: rule 'a': 'byte' is no metric; did you mean 'bytes'?"),
+        ({"metric": "'byte'"}, "3: rule 'a': 'byte' is not a metric; did you mean 'bytes'?"),
         ({"metric": "['bytes']"}, "3: rule 'a': metric: must be a string, not an array"),
         (
             {"limit": "true"},
@@ -573,9 +576,12 @@ def rule(**keys: str) -> str:
         ),
         (
             {"limit": "-3"},
-            "4: rule 'a': limit: -3: nothing is less than 0; less than a baseline is a text, such as '-1 %'",
+            "4: rule 'a': limit: -3: a limit cannot be negative; to go below a baseline, write a string such as '-1 %'",
         ),
-        ({"limit": "['a']"}, "4: rule 'a': limit: bytes is a number; names are for metrics that list some"),
+        (
+            {"limit": "['a']"},
+            "4: rule 'a': limit: bytes is a number; an array is only for metrics that list names",
+        ),
         (
             {"metric": "'ops'"},
             "4: rule 'a': limit: must be an array of operators, as ['MatMul', 'com.microsoft:Gelu']; not a number",
@@ -587,11 +593,11 @@ def rule(**keys: str) -> str:
         ),
         (
             {"metric": "'dtypes'", "limit": "[\n'FLOAT',\n'FLAOT16']"},
-            "6: rule 'a': limit: 'FLAOT16' is no dtype of ONNX; did you mean FLOAT16?",
+            "6: rule 'a': limit: 'FLAOT16' is not a dtype of ONNX; did you mean FLOAT16?",
         ),
         (
             {"metric": "'findings'", "limit": "'at least 3'"},
-            "4: rule 'a': limit: findings is better the less there is; write at most",
+            "4: rule 'a': limit: findings is best at 0, so it takes no minimum; write at most",
         ),
         (
             {"metric": "'opset'", "limit": "'17M'"},
@@ -601,12 +607,13 @@ def rule(**keys: str) -> str:
             {"metric": "'opset'", "group": "'enc'"},
             "5: rule 'a': group: opset is one number of the whole model; leave group out",
         ),
-        ({"match": "''"}, "5: rule 'a': match: is empty; leave it out, and it is about everything"),
-        ({"group": "' '"}, "5: rule 'a': group: is empty; leave it out, and it is about everything"),
+        ({"match": "''"}, "5: rule 'a': match: is empty; leave it out to include everything"),
+        ({"group": "' '"}, "5: rule 'a': group: is empty; leave it out to include everything"),
         ({"message": "2024-01-31"}, "5: rule 'a': message: must be a string, not a date or a time"),
         (
             {"'\u202e'": "1"},
-            "5: rule 'a': '\\u202e' is no key of a rule; there are name, metric, limit, match, group, message, enabled",
+            "5: rule 'a': '\\u202e' is not a key of a rule; there are name, metric, limit, match, group, message, "
+            "enabled",
         ),
     ],
 )
@@ -627,9 +634,9 @@ def test_a_mistake_in_a_rule_names_its_line(keys: dict[str, str], mistake: str) 
         ("[[rules]]", "1: rule 1: has no name, metric and limit; a rule has name, metric and limit"),
         (
             "baseline = ' '",
-            "1: baseline: must be a saved report or a model, as 'main.json'; an empty name names nothing",
+            "1: baseline: must be a saved report or a model, as 'main.json'; not an empty name",
         ),
-        ("[[rule]]\na = 1", "1: 'rule' is no key here; did you mean 'rules'?"),
+        ("[[rule]]\na = 1", "1: 'rule' is not a key here; did you mean 'rules'?"),
     ],
 )
 def test_what_are_no_rules_is_told(text: str, mistake: str) -> None:
@@ -667,7 +674,9 @@ def test_a_growth_needs_something_that_it_is_over_where_it_is_asked() -> None:
         load_config(path, needs_baseline=True)
 
     (told,) = caught.value.mistakes
-    assert told.startswith("onnxledger.toml:4: rule 'a': limit: over what? end it in 'over main.json'")
+    assert told.startswith(
+        "onnxledger.toml:4: rule 'a': limit: a growth needs a baseline: end it in 'over main.json'"
+    )
     write("baseline = 'main.json'\n" + rule(limit="'+2 %'"))
     assert load_config(path, needs_baseline=True).rules
 
@@ -678,7 +687,7 @@ def test_thousands_of_wrong_rules_are_told_soon_and_in_part() -> None:
     told = mistakes("[[rules]]\nx=1\n" * 18_000)
 
     assert len(told) == 101
-    assert told[-1] == "onnxledger.toml: and 35,900 mistakes more"
+    assert told[-1] == "onnxledger.toml: and 35,900 more mistakes"
     assert time.process_time() - begun < 10
 
 
@@ -693,7 +702,8 @@ def test_rules_change_nothing_for_other_commands_but_their_mistakes_are_told(mod
 
     assert (done.returncode, done.stdout) == (2, "")
     assert (
-        done.stderr == "onnxledger: onnxledger.toml:3: rule 'a': 'node' is no metric; did you mean 'nodes'?\n"
+        done.stderr
+        == "onnxledger: onnxledger.toml:3: rule 'a': 'node' is not a metric; did you mean 'nodes'?\n"
     )
 
 

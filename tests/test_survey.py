@@ -308,7 +308,7 @@ def test_links_to_folders_are_not_followed_and_those_in_a_circle_do_no_harm(zoo:
 def test_a_folder_without_a_model_says_so(tmp_path: Path, zoo: Path) -> None:
     (tmp_path / "empty").mkdir()
 
-    with pytest.raises(UsageError, match=r"empty: no \.onnx file is below it"):
+    with pytest.raises(UsageError, match=r"empty: the folder has no \.onnx file"):
         read(tmp_path / "empty")
     assert [type(row) for row in read(tmp_path / "empty", zoo / "layer.2.onnx").rows] == [
         Unreadable,

@@ -63,10 +63,12 @@ def parse_amount(text: str, unit: Unit) -> int:
     text = text.strip()
     _check(text)
     if text.endswith("%"):
-        raise ValueError(f"{shown(text)}: of what? A growth over a baseline has a sign: write '+{text}'")
+        raise ValueError(
+            f"{shown(text)}: a percentage is a growth over a baseline and needs a sign: write '+{text}'"
+        )
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{shown(text)}: no number; write {_forms(unit)}")
+        raise ValueError(f"{shown(text)}: not a number; write {_forms(unit)}")
     written = _units(unit)
     factor = written.get(found["unit"], _ALSO.get(found["unit"]) if unit is Unit.BYTES else None)
     if factor is None:
@@ -93,7 +95,7 @@ def parse_percent(text: str) -> Fraction:
     _check(number)
     found = _NUMBER.fullmatch(number)
     if found is None:
-        raise ValueError(f"{shown(text)}: no percentage; write digits, such as 2 % or 0.5 %")
+        raise ValueError(f"{shown(text)}: not a percentage; write digits, such as 2 % or 0.5 %")
     if _fraction(found) > MOST:
         raise ValueError(f"{shown(text)}: more than any file grows")
     return _fraction(found) / 100
@@ -103,13 +105,11 @@ def _check(text: str) -> None:
     if len(text) > _LONGEST:
         raise ValueError(f"{shown(text)}: too long for a number")
     if re.fullmatch(r"[0-9.,_]+\s*[eE]\s*[+-]?\s*[0-9]+.*", text, re.DOTALL):
-        raise ValueError(f"{shown(text)}: an exponent; write the digits, or a unit, as in 100M")
+        raise ValueError(f"{shown(text)}: has an exponent; write the digits, or a unit, as in 100M")
     if re.match(r"[-\N{MINUS SIGN}]", text):
-        raise ValueError(f"{shown(text)}: nothing is less than 0; write a number without a sign")
+        raise ValueError(f"{shown(text)}: a limit cannot be negative; write a number without a sign")
     if re.fullmatch(r"[0-9]+,[0-9]{1,2}|[0-9]+,[0-9]{4,}", re.sub(r"[^0-9,]", "", text)):
-        raise ValueError(
-            f"{shown(text)}: a comma stands before three digits; write a point for a decimal one"
-        )
+        raise ValueError(f"{shown(text)}: a comma separates thousands; write a decimal point")
 
 
 def _fraction(found: re.Match[str]) -> Fraction:
@@ -137,7 +137,7 @@ def _unknown(found: str, unit: Unit) -> str:
     near = [known for known in units if known and known.lower() == found.lower()][:1]
     near = near or difflib.get_close_matches(found, [known for known in units if known], 1, 0.5)
     meant = f"did you mean {near[0]}?" if near else f"write {_listed(units)}"
-    return f"{shown(found)} is no unit of {unit.value}; {meant}"
+    return f"{shown(found)} is not a unit of {unit.value}; {meant}"
 
 
 def _listed(units: Mapping[str, int]) -> str:
@@ -187,7 +187,7 @@ def parse_names(names: Iterable[object], unit: Unit) -> Among:
 
 def _parse(value: object, unit: Unit) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{shown(value)}: write the names of {unit.value} as texts")
+        raise ValueError(f"{shown(value)}: write the names of {unit.value} as strings")
     name = value.strip()
     match unit:
         case Unit.DTYPES:
@@ -213,7 +213,7 @@ def _parse_dtype(name: str) -> str:
 
     near = [_MEANT[upper]] if upper in _MEANT else difflib.get_close_matches(upper[:40], known, 1)
     meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    raise ValueError(f"{shown(name)} is no dtype of ONNX; {meant}")
+    raise ValueError(f"{shown(name)} is not a dtype of ONNX; {meant}")
 
 
 NAMES = frozenset({Unit.OPERATORS, Unit.DOMAINS, Unit.DTYPES})
@@ -250,7 +250,7 @@ def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
     if isinstance(value, int) and not isinstance(value, bool):
         return _side(_whole(value), least)
     if not isinstance(value, str):
-        raise ValueError(f"{shown(value)}: write a number, or a text such as {_example(unit)}")
+        raise ValueError(f"{shown(value)}: write a number, or a string such as {_example(unit)}")
     if len(value) > _LONGEST_LIMIT:
         raise ValueError(f"a limit of {len(value):,} characters; {_LONGEST_LIMIT:,} are allowed")
     return _parse_text(value.strip(), unit, least)
@@ -268,12 +268,12 @@ def _parse_text(text: str, unit: Unit, least: bool) -> Limit:
     if body[0] not in "+-\N{MINUS SIGN}":
         if over is not None:
             raise ValueError(
-                f"{shown(text)}: what is over a file is a growth and has a sign: write '+{_inside(body)} over ...'"
+                f"{shown(text)}: a limit over a file is a growth and needs a sign: write '+{_inside(body)} over ...'"
             )
         return _side(parse_amount(body, unit), at_least)
     if said is not None and at_least:
         raise ValueError(
-            f"{shown(text)}: a growth over a baseline is always a most; write 'at most {_inside(body)}'"
+            f"{shown(text)}: a growth over a baseline can only have a maximum; write 'at most {_inside(body)}'"
         )
     return Over(_parse_growths(body, unit), None if over is None else _unquote(rest[over.end() :]))
 
@@ -290,7 +290,7 @@ def _side(number: int, least: bool) -> AtMost | AtLeast:
 def _whole(number: int) -> int:
     if number < 0:
         raise ValueError(
-            f"{shown(number)}: nothing is less than 0; less than a baseline is a text, such as '-1 %'"
+            f"{shown(number)}: a limit cannot be negative; to go below a baseline, write a string such as '-1 %'"
         )
     if number > MOST:
         raise ValueError(f"{shown(number)}: more than any file holds")
@@ -302,7 +302,7 @@ def _parse_among(value: object, unit: Unit) -> Among:
         return parse_names(value.split(","), unit)
     if isinstance(value, list | tuple | set | frozenset):
         return parse_names(value, unit)
-    raise ValueError(f"{shown(value)}: write the {unit.value} that are allowed, as an array of names")
+    raise ValueError(f"{shown(value)}: write the allowed {unit.value} as an array of names")
 
 
 def _parse_growths(text: str, unit: Unit) -> tuple[Growth, ...]:
@@ -318,14 +318,14 @@ def _parse_growth(text: str, unit: Unit) -> Growth:
     sign = {"+": 1, "-": -1, "\N{MINUS SIGN}": -1}.get(text[:1])
     rest = text[1:].strip()
     if sign is None:
-        raise ValueError(f"{shown(text)}: a growth has a sign: write '+{_inside(text)}'")
+        raise ValueError(f"{shown(text)}: a growth needs a sign: write '+{_inside(text)}'")
     if not rest:
         raise ValueError(f"{shown(text)}: has no number; write one, such as '+2 %'")
     if not rest.endswith("%"):
         return Growth(amount=sign * parse_amount(rest, unit))
     fraction = sign * parse_percent(rest)
     if fraction < -1:
-        raise ValueError(f"{shown(text)}: less than nothing cannot be left; -100 % is the least")
+        raise ValueError(f"{shown(text)}: a decrease of over 100 % is impossible; write -100 % or more")
     return Growth(fraction=fraction)
 
 
@@ -335,7 +335,7 @@ def _unquote(text: str) -> str:
     if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"":
         name = name[1:-1]
     if not name:
-        raise ValueError("'over' names no file; write it, as in '+2 % over main.json', or leave 'over' out")
+        raise ValueError("no file after 'over'; name one, as in '+2 % over main.json', or leave 'over' out")
     if "\0" in name:
         raise ValueError(f"{shown(name)}: no file has such a name")
     return name

@@ -113,20 +113,20 @@ class Baselines:
         ledger = whole.ledger
         differs = "" if self._is_any_allowed else _find_difference(model, path, ledger)
         if differs:
-            way = "give one of this model, or take it all the same with --baseline-any"
+            way = "give one of this model, or accept it with --baseline-any"
             return Unknown(f"the baseline {name} is of another model, {differs}; {way}")
         if metric.name in CONTENT_MATTERS and (ledger.content == "none") != (model.content == "none"):
             which = "the baseline" if ledger.content == "none" else "the model"
             return Unknown(f"contents of {which} were not looked at; --content sampled makes both comparable")
         found = select(whole, group, groups)
         if isinstance(found, Unknown):
-            return Unknown(f"the baseline {name} lacks it: {found.reason}")
+            return Unknown(f"the baseline {name} does not have it: {found.reason}")
         return found
 
     def _load(self, name: str | None) -> Whole | Unknown:
         if name is None:
             return Unknown(
-                "a growth, and no baseline: write 'over FILE' in the limit, or give --baseline FILE"
+                "a growth needs a baseline: write 'over FILE' in the limit, or give --baseline FILE"
             )
         if name not in self._known:
             try:
@@ -154,7 +154,7 @@ def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
         if 2 * common >= most or is_part or _are_alike_below(ours, theirs):
             return ""
         told = printable_name(str(baseline.model.path))
-        return f"{told}: of {format_count(most)} modules with parameters both have {format_count(common)}"
+        return f"{told}: {format_count(common)} of {format_count(most)} modules with parameters are in both"
     plain, others = _list_tensors(model), _list_tensors(baseline)
     if plain and 2 * len(plain & others) >= max(len(plain), len(others)):
         return ""
@@ -162,7 +162,7 @@ def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
     ends = _list_ends(model)
     if (ends is not None and ends == _list_ends(baseline)) or _name_file(str(baseline.model.path)) in files:
         return ""
-    return f"{printable_name(str(baseline.model.path))}, of which nothing has the same name"
+    return f"{printable_name(str(baseline.model.path))}, which has no name in common with it"
 
 
 def _list_modules(ledger: Ledger) -> frozenset[str]:
@@ -262,17 +262,17 @@ class _Judge:
         metric = METRICS.get(rule.metric)
         if metric is None:
             raise UsageError(
-                f"rule {rule.name!r}: {rule.metric!r} is no metric; there are {', '.join(METRICS)}"
+                f"rule {rule.name!r}: {rule.metric!r} is not a metric; there are {', '.join(METRICS)}"
             )
         if rule.overridden_by:
-            reason = f"{rule.overridden_by} wins over it"
+            reason = f"{rule.overridden_by} overrides it"
             return [skip(rule, metric.unit, None, Skipped.OVERRIDDEN, reason)]
         if not rule.is_enabled:
             return [skip(rule, metric.unit, None, Skipped.DISABLED, "disabled")]
         about = {path: ledger for path, ledger in models.items() if is_about(rule, path)}
         if not about:
-            which = "" if rule.match is None else f" that matches {rule.match!r}"
-            reason = f"no model is checked{which}"
+            what = "no model is checked"
+            reason = what if rule.match is None else f"no checked model matches {rule.match!r}"
             return [skip(rule, metric.unit, None, Skipped.NOT_MATCHED, reason)]
         return [self._judge(rule, metric, path, ledger) for path, ledger in about.items()]
 
@@ -317,7 +317,7 @@ class _Judge:
             return beside
         known = {(part.kind, part.name): part for part in beside}
         lacks = Unknown(
-            f"the baseline {self._baselines.name(rule.limit, path)} lacks it, and nothing grows from nothing"
+            f"the baseline {self._baselines.name(rule.limit, path)} does not have it, so its growth is unknown"
         )
         found: list[tuple[Selection, Outcome | Unknown]] = []
         for part in parts:
@@ -338,10 +338,10 @@ class _Judge:
 def _find_misfit(rule: Rule, metric: Metric) -> str:
     """Return a reason why a rule makes no sense; "" where it does."""
     if rule.group is not None and not metric.has_groups:
-        return f"{metric.name} is of a model as a whole, and not of a group; leave the group out"
+        return f"{metric.name} is a number of the whole model; leave the group out"
     if isinstance(rule.limit, Among) != (metric.unit in NAMES):
-        wanted = "names that are allowed" if metric.unit in NAMES else "a number"
-        return f"the limit of {metric.name} is {wanted}"
+        wanted = "a list of allowed names" if metric.unit in NAMES else "a number"
+        return f"the limit of {metric.name} must be {wanted}"
     if isinstance(rule.limit, Over) and metric.unit is Unit.VERSION:
         return "a version does not grow; limit it by a number"
     return ""
@@ -442,7 +442,7 @@ def looked_at_less(ledger: Ledger, content: ContentMode | None) -> str:
     ranks = ("none", "sampled", "full")
     if content is None or ranks.index(ledger.content) >= ranks.index(content):
         return ""
-    return f"contents were looked at with --content {ledger.content}, and {content} is asked"
+    return f"contents were looked at with --content {ledger.content}, less than the {content} asked for"
 
 
 def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
@@ -456,7 +456,7 @@ def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
     counts = Counter(finding.id for finding in ledger.findings if finding.id not in ignore)
     number = counts.total()
     if not number and ledger.content == "none":
-        said = "contents were not looked at, in which there may be findings; say --content sampled"
+        said = "contents were not looked at, so there may be findings; add --content sampled"
         return Verdict(
             STRICT, path, Status.SKIP, Unit.FINDINGS, limit=0, skipped=Skipped.NOT_EVALUATED, message=said
         )

@@ -95,7 +95,7 @@ def _read_limit(flag: str, value: str | Path | bool) -> Limit:
     limit = parse_limit(value, metric.unit, least=is_least)
     if isinstance(limit, AtLeast) is not is_least:
         said, other = ("most", "least") if is_least else ("least", "most")
-        raise ValueError(f"the flag says at {other}; for at {said} write a rule in onnxledger.toml")
+        raise ValueError(f"the flag means at {other}; for at {said}, write a rule in onnxledger.toml")
     return limit
 
 
@@ -127,7 +127,7 @@ def read_operators(path: Path) -> frozenset[str]:
         except ValueError as error:
             mistakes.append(f"{path}:{number}: {error}")
     if len(mistakes) > _SHOWN:
-        mistakes[_SHOWN:] = [f"{path}: and {len(mistakes) - _SHOWN:,} mistakes more"]
+        mistakes[_SHOWN:] = [f"{path}: and {len(mistakes) - _SHOWN:,} more mistakes"]
     if not mistakes and not names:
         mistakes.append(f"{path}: lists no operator; write one on a line, as MatMul or com.microsoft:Gelu")
     if mistakes:
@@ -143,9 +143,9 @@ def _read(path: Path) -> str:
             content = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError([f"{path}: cannot be read: {reason}; it is to list operators"]) from error
+        raise ConfigError([f"{path}: cannot be read: {reason}; name a list of operators"]) from error
     if len(content) > MAX_BYTES:
-        raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; it is to list operators"])
+        raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; name a list of operators"])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -173,5 +173,5 @@ def _list_operators(text: str) -> list[str]:
         names = [f"{domain}:{name}" if domain else name for name in listed]
     for name in names:
         if not _OPERATOR.fullmatch(name):
-            raise ValueError(f"{shown(name)} is no operator; write one, as MatMul or com.microsoft:Gelu")
+            raise ValueError(f"{shown(name)} is not an operator; write one, as MatMul or com.microsoft:Gelu")
     return names

@@ -132,11 +132,11 @@ def _compare_over(
 ) -> Outcome | Unknown:
     before = measure(metric.name, beside, lowest=False, is_hidden=is_hidden)
     if isinstance(before, Unknown):
-        return Unknown(f"of the baseline: {before.reason}")
+        return Unknown(f"in the baseline: {before.reason}")
     span = before.range
     unsure = before.lacking or (span.fewer or span.more if span is not None else "")
     if unsure:
-        return Unknown(f"of the baseline: {unsure}")
+        return Unknown(f"in the baseline: {unsure}")
     if not isinstance(before.observed, int):
         return Unknown(f"{metric.name} does not grow")
     allowed = _allow(limit, before.observed)
@@ -152,14 +152,12 @@ def _allow(limit: Over, baseline: int) -> int | Unknown:
         if growth.fraction is None:
             allowed.append(baseline + (growth.amount or 0))
         elif baseline == 0:
-            return Unknown(
-                "the baseline has 0, of which there is no percentage; write an amount, such as '+0'"
-            )
+            return Unknown("a percentage of a baseline of 0 has no meaning; write an amount, such as '+0'")
         else:
             allowed.append(math.floor(baseline * (1 + growth.fraction)))
     least = min(allowed, default=baseline)
     if least < 0:
-        return Unknown(f"the baseline has {format_count(baseline)}, which cannot become less by so much")
+        return Unknown(f"the baseline of {format_count(baseline)} is less than the required decrease")
     return least
 
 
@@ -232,7 +230,7 @@ _NOUNS: Mapping[str, tuple[str, str]] = {
     "tensors": ("stored tensor", "stored tensors"),
     "nodes": ("node", "nodes"),
     "metadata-bytes": ("byte of metadata", "bytes of metadata"),
-    "orphaned-bytes": ("byte that serves nobody", "bytes that serve nobody"),
+    "orphaned-bytes": ("byte without a use", "bytes without a use"),
     "external-bytes": ("byte of external data", "bytes of external data"),
     "quantization-bytes": ("byte of quantization", "bytes of quantization"),
     "largest-tensor-bytes": ("byte of the largest tensor", "bytes of the largest tensor"),
@@ -291,7 +289,7 @@ def say_failed(
 def say_passed(rule: Rule, metric: Metric, part: Selection, outcome: Outcome) -> str:
     """Describe the observed value and the limit that it meets."""
     if isinstance(outcome.observed, tuple):
-        return f"{_of(part)}{_count(metric, len(outcome.observed))}, all of which may be there"
+        return f"{_of(part)}{_count(metric, len(outcome.observed))}, all allowed"
     assert isinstance(outcome.limit, int)
     side, word = ("least", "required") if isinstance(rule.limit, AtLeast) else ("most", "allowed")
     is_one = metric.unit is Unit.VERSION or outcome.limit == 1

@@ -34,15 +34,13 @@ class Metric(NamedTuple):
 
 
 _ALL: tuple[Metric, ...] = (
-    Metric(
-        "parameters", Unit.PARAMETERS, "most", True, "Learned elements; what is stored twice counts once."
-    ),
+    Metric("parameters", Unit.PARAMETERS, "most", True, "Learned elements; copies count once."),
     Metric(
         "bytes",
         Unit.BYTES,
         "most",
         True,
-        "All bytes of all files on disk, external data included; of a group the encoded payload of its tensors.",
+        "Bytes of all files on disk, external data included; for a group, the encoded payload of its tensors.",
     ),
     Metric(
         "stored-elements",
@@ -56,7 +54,7 @@ _ALL: tuple[Metric, ...] = (
         Unit.BYTES,
         "most",
         True,
-        "Encoded payload of all stored tensors, without what surrounds it in the files.",
+        "Encoded payload of all stored tensors, without the protobuf fields around it.",
     ),
     Metric("tensors", Unit.TENSORS, "most", True, "Stored tensors, of every role and every carrier."),
     Metric(
@@ -71,23 +69,23 @@ _ALL: tuple[Metric, ...] = (
         Unit.CALLS,
         "most",
         False,
-        "How often bodies of local functions are inserted once all calls are inlined; of functions that call "
-        "themselves, or are called more than 2^128 times, no limit holds.",
+        "Copies of local functions' bodies after all calls are inlined; functions that call themselves, or are "
+        "called more than 2^128 times, exceed every limit.",
     ),
     Metric(
         "metadata-bytes",
         Unit.BYTES,
         "most",
         False,
-        "Bytes without which the model runs as well: the accounts [node metadata] and [model metadata], which are the "
-        "metadata_props and doc_strings of nodes, graphs, functions and the model.",
+        "Bytes that no run needs: the accounts [node metadata] and [model metadata], which are the metadata_props "
+        "and doc_strings of nodes, graphs, functions and the model.",
     ),
     Metric(
         "orphaned-bytes",
         Unit.BYTES,
         "most",
         False,
-        "Bytes that serve nobody: the accounts [orphaned] and [unknown fields].",
+        "Bytes without a use: the accounts [orphaned] and [unknown fields].",
     ),
     Metric("external-bytes", Unit.BYTES, "most", False, "Bytes of the files of external data."),
     Metric(
@@ -104,15 +102,15 @@ _ALL: tuple[Metric, ...] = (
         Unit.ELEMENTS,
         "most",
         True,
-        "Elements that compute and that no rule explains, so that they may be learned: the finding opaque.",
+        "Elements that nodes compute with and no rule explains, so they may be learned: the finding opaque.",
     ),
     Metric(
         "duplicates",
         Unit.BYTES,
         "most",
         True,
-        "Bytes of tensors whose content stands elsewhere too: as it is, transposed, cast or quantized. Two that "
-        "provenance gives PyTorch names of their own are two parameters, whatever they hold.",
+        "Bytes of tensors whose content is also stored elsewhere: unchanged, transposed, cast or quantized. Two "
+        "tensors with PyTorch names of their own in the provenance are two parameters, even if equal.",
     ),
     Metric(
         "unused-bytes",
@@ -121,7 +119,13 @@ _ALL: tuple[Metric, ...] = (
         True,
         "Payload of initializers that no output depends on: the finding unused-initializer.",
     ),
-    Metric("unused-tensors", Unit.TENSORS, "most", True, "How many initializers these are, empty ones too."),
+    Metric(
+        "unused-tensors",
+        Unit.TENSORS,
+        "most",
+        True,
+        "Initializers that no output depends on, empty ones included.",
+    ),
     Metric(
         "external-outside",
         Unit.TENSORS,
@@ -134,8 +138,8 @@ _ALL: tuple[Metric, ...] = (
         Unit.VERSION,
         "least",
         False,
-        "Version of ONNX's own operators, ai.onnx; of several files, and of what local functions import, the "
-        "lowest, or for an `at most` the highest.",
+        "Version of ONNX's own operators, ai.onnx; the lowest of all files and of local functions' imports, or for "
+        "an `at most` the highest.",
     ),
     Metric(
         "ir-version",
@@ -151,7 +155,7 @@ _ALL: tuple[Metric, ...] = (
         "among",
         True,
         "Operators that nodes use, in nested graphs and functions too: OP_TYPE of ONNX's own, else DOMAIN:OP_TYPE. "
-        "The call of a local function is none: the nodes of its body count.",
+        "A call of a local function does not count; the nodes of its body do.",
     ),
     Metric(
         "domains",
@@ -246,8 +250,8 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
     if metric == "bytes" and part.kind == "all":
         return ledger.file_nbytes
     if metric in ("duplicates", "opaque") and ledger.content == "none":
-        what = "copies" if metric == "duplicates" else "opaque data"
-        return Unknown(f"contents were not looked at, so {what} cannot be told; {LOOK}")
+        what = "copies" if metric == "duplicates" else "opaque elements"
+        return Unknown(f"contents were not looked at, so {what} are unknown; {LOOK}")
     if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
         return Unknown(
             "the saved report does not say which tensors share their bytes; check the model itself"
@@ -375,7 +379,7 @@ def _of_accounts(*names: str) -> Callable[[Ledger], Parts | Unknown]:
     def find(ledger: Ledger) -> Parts | Unknown:
         nbytes = {account.name: account.nbytes for account in ledger.accounts}
         if any(name not in nbytes for name in names):
-            return Unknown("the report does not tell these bytes apart; make it again with this version")
+            return Unknown("the report does not count these bytes apart; make it again with this version")
         return {name: nbytes[name] for name in names}
 
     return find
@@ -449,9 +453,7 @@ def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
         elif versions and (low := min(versions)) != max(versions):
             lacking = f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low} and another"
         elif versions and not 0 < low < HIGHEST_OF_ONNX:
-            lacking = (
-                f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low}, which is no version"
-            )
+            lacking = f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low}, which is not a version"
         elif versions:
             found[component.name or DEFAULT_DOMAIN] = low
     for function in ledger.model.functions:  # a function's nodes use the function's own imports
@@ -468,9 +470,9 @@ def _list_ir_versions(ledger: Ledger) -> tuple[Parts, str]:
     for each in ledger.model.parts:
         name, version = each.name or ledger.model.path, each.ir_version
         if version <= 0:
-            lacking = f"{name} does not say its IR version"
+            lacking = f"{name} has no IR version"
         elif version >= HIGHEST_OF_ONNX:
-            lacking = f"{name} says IR version {version}, which is none"
+            lacking = f"{name} has IR version {version}, which does not exist"
         else:
             parts[each.name or "IR version"] = version
     return parts, lacking

@@ -216,7 +216,9 @@ def _find(whole: Whole, group: str, groups: Mapping[str, Searcher]) -> tuple[Sel
     if group in groups:
         found = _search(whole, group, groups[group])
         return (
-            (found,) if _has_any(found) else Unknown(f"nothing in the model is in the group {_show(group)}")
+            (found,)
+            if _has_any(found)
+            else Unknown(f"no tensor and no node of the model is in the group {_show(group)}")
         )
     for exact in (_scope(whole, group), _block(whole, group)):
         if _has_any(exact):

@@ -75,9 +75,7 @@ def _ledger(name: str, rows: Rows) -> Ledger | str:
         return rebuild(name, _document(name, row, rows))
     except UsageError as error:
         if "got `null`" in str(error):  # `analyzer.fleet.reading` writes null for numbers over 64 bits
-            return (
-                f"{name}: it claims numbers beyond 2^63, for which tables have no room; check the file itself"
-            )
+            return f"{name}: it has numbers above 2^63, which a lake cannot store; check the file itself"
         return str(error)
 
 
@@ -149,7 +147,7 @@ def check_lake(
     """
     if not lake.is_complete:
         raise UsageError(
-            f"{lake.path}: no survey has finished it, so that models may be missing; run the survey to its end"
+            f"{lake.path}: its survey has not finished, so models may be missing; run the survey to its end"
         )
     before = None if earlier is None else EarlierLedgers(earlier)
     by_rule: dict[int, list[Verdict]] = defaultdict(list)
@@ -161,7 +159,7 @@ def check_lake(
             lost[name] = found.removeprefix(f"{name}: ")
             continue
         if less := looked_at_less(found, content):
-            lost[name] = f"{less}; survey it so"
+            lost[name] = f"{less}; survey again with --content {content}"
             continue
         key = None if earlier is None else f"{earlier.path}: {name}"
 

@@ -42,7 +42,7 @@ def make_local(jobs: int | None, address: str | None) -> Engine:
         UsageError: an address is given.
     """
     if address is not None:
-        raise UsageError("--address: is a cluster's; add --engine ray or --engine dask")
+        raise UsageError("--address: only clusters have one; add --engine ray or --engine dask")
     return _Local(jobs or usable_processors())
 
 
@@ -79,7 +79,7 @@ def connect_dask(jobs: int | None, address: str | None) -> Engine:
     place = address or os.environ.get("DASK_SCHEDULER_ADDRESS")
     if not place:
         raise UsageError(
-            "--engine dask: where? Give --address tcp://HOST:PORT, or set DASK_SCHEDULER_ADDRESS;"
+            "--engine dask: no address; give --address tcp://HOST:PORT, or set DASK_SCHEDULER_ADDRESS;"
             " `dask scheduler` and `dask worker` start one"
         )
     try:
@@ -128,7 +128,7 @@ def connect_ray(jobs: int | None, address: str | None) -> Engine:
     place = address or os.environ.get("RAY_ADDRESS")
     if not place:
         raise UsageError(
-            "--engine ray: where? Give --address HOST:PORT, or set RAY_ADDRESS; `ray start --head` starts one"
+            "--engine ray: no address; give --address HOST:PORT, or set RAY_ADDRESS; `ray start --head` starts one"
         )
     if not ray.is_initialized():
         try:

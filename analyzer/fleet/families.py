@@ -17,7 +17,7 @@ from analyzer.fleet.kinship import WIDTH
 from analyzer.fleet.lake import Lake, open_lake
 from analyzer.model.dtypes import DType
 from analyzer.records import Frozen, Mutable, field
-from analyzer.text import format_many
+from analyzer.text import format_doing, format_many
 
 _ALIKE = 0.9
 """Cosine of two sketches above which their tensors are kin: 1 of 10^10 pairs of unrelated ones reaches it."""
@@ -239,7 +239,7 @@ def find_families(lake: Path | str | Lake, *, says: str = "") -> Answer:
     told = [says, f"Copies cost {format_many(families.cost, 'byte')}."]
     if silent:
         told.append(
-            f"Of {format_many(silent, 'readable model')} nobody can tell: no weights, or not looked at."
+            f"{format_doing(silent, 'readable model', 'were')} not compared: no weights, or contents not read."
         )
     return Answer(_COLUMNS, families.rows(), " ".join(filter(None, told)))
 

@@ -39,7 +39,7 @@ def find_sources(sources: Iterable[str]) -> Iterator[Found]:
     """
     listed = [sources] if isinstance(sources, str) else list(sources)
     if not listed or "" in listed:
-        raise UsageError("SOURCE: an empty name names nothing; give a folder, a list or a URL")
+        raise UsageError("SOURCE: the name is empty; give a folder, a list or a URL")
     return _marked(list_names(listed))
 
 

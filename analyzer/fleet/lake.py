@@ -368,7 +368,7 @@ def open_lake(path: Path | str) -> Lake:
         MissingExtraError: the package that reads it is not installed.
     """
     if not is_lake(path):
-        raise UsageError(f"{path}: is no lake: it has no {NOTE}; make one with survey SOURCE -o {path}")
+        raise UsageError(f"{path}: is not a lake: it has no {NOTE}; make one with survey SOURCE -o {path}")
     need_arrow()
     return Lake(Path(path))
 
@@ -396,7 +396,9 @@ def _read_note(path: Path) -> Mapping[str, Any]:
     if not isinstance(names, list) or note.get("format") != FORMAT:
         raise UsageError(f"{path / NOTE}: is not of format {FORMAT}; make the lake again in another folder")
     if not all(isinstance(name, str) and name.replace("-", "").isalnum() for name in names):
-        raise UsageError(f"{path / NOTE}: names what is no shard; make the lake again in another folder")
+        raise UsageError(
+            f"{path / NOTE}: has an invalid name of a shard; make the lake again in another folder"
+        )
     if len(set(names)) < len(names):
         raise UsageError(f"{path / NOTE}: names a shard twice; make the lake again in another folder")
     return {**note, "complete": note.get("complete") is True}
@@ -441,7 +443,9 @@ def _locked(path: Path, lock: io.BufferedWriter) -> Iterator[None]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UsageError(f"-o {path}: another survey writes to it; wait for it, or name another") from None
+        raise UsageError(
+            f"-o {path}: another survey writes to it; wait for it, or name another folder"
+        ) from None
     yield
 
 

@@ -117,7 +117,7 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
 
     if os.path.isdir(path) and not is_url(path):  # noqa: PTH112 - unlike Path.is_dir, it never raises
         os.scandir(path).close()  # raises the reason if it cannot be listed
-        raise OnnxLedgerError("no .onnx file is below it; name a model, or a folder that holds some")
+        raise OnnxLedgerError("the folder has no .onnx file; name a model, or a folder with models")
     ledger = audit_model(path, content=settings.content, max_objects=settings.max_objects)
     run = _run(ledger, settings.shapes) if settings.shapes else {}
     ledger = replace(ledger, macs=run.pop("counted", None))
@@ -377,7 +377,8 @@ def survey_shard(wanted: Sequence[Wanted], settings: FleetSettings) -> Tables:
     """
     if settings.version != version():
         raise OnnxLedgerError(
-            f"onnxledger {version()} is asked by {settings.version}; install the same version on every machine"
+            f"this machine has onnxledger {version()}, the survey runs {settings.version}; "
+            "install the same version on every machine"
         )
     with _reader() as reader, uncollected():
         return make_tables([reader.read(each, settings) for each in wanted])

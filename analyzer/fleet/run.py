@@ -257,9 +257,9 @@ def survey_fleet(
     need_arrow()
     place = Path(lake)
     if place.exists() and not place.is_dir():
-        raise UsageError(f"-o {place}: is no folder; name another")
+        raise UsageError(f"-o {place}: is not a folder; name another")
     if place.is_dir() and any(place.iterdir()) and not (place / "models").is_dir():
-        raise UsageError(f"-o {place}: is a folder of something else; name one that is empty, or a lake")
+        raise UsageError(f"-o {place}: is neither an empty folder nor a lake; name another")
     asked = replace(settings or FleetSettings(), version=version())
     opened = Lake(place)
     with opened.written():
@@ -301,7 +301,7 @@ class _Run:
             self._settle(number, self._lake.write(batch.key, whole))
             self._done.written += 1
         if not self._shards:
-            raise UsageError("SOURCE: no model is there; check the names")
+            raise UsageError("SOURCE: no model found; check the names")
         self._lake.finish(self._settings, [self._shards[number] for number in sorted(self._shards)])
         return self._done
 

@@ -152,7 +152,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
         statements = connection.extract_statements(query)
         is_one = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
         if not is_one or _PRAGMA.match(query):
-            raise UsageError("QUERY: one SELECT is answered, and nothing else: a lake is read only")
+            raise UsageError("QUERY: must be one SELECT statement; a lake is read-only")
         found = connection.execute(statements[0])
         columns = _distinct(column[0] for column in found.description)
         rows = [tuple(map(_plain, row)) for row in found.fetchall()]
@@ -206,7 +206,7 @@ def _plain(value: Any) -> Any:
 
 
 FAMILIES = "families"
-_SAYS = "Which models hold the same weights, or are cast, quantized, fine-tuned or merged from which; what copies cost."
+_SAYS = "Models with the same weights, or cast, quantized, fine-tuned or merged from others; the bytes of the copies."
 _MEMORY = 8 << 30
 
 
@@ -243,9 +243,9 @@ def answer_question(
     """
     found = load_questions().get(name)
     if found is None:
-        raise UsageError(f"--question {name}: there is none; there are {', '.join(load_questions())}")
+        raise UsageError(f"--question {name}: no such question; there are {', '.join(load_questions())}")
     if found.get("needs") == "baseline" and earlier is None:
-        raise UsageError(f"--question {name}: over what? Name an earlier lake with --baseline LAKE")
+        raise UsageError(f"--question {name}: needs an earlier lake to compare with; add --baseline LAKE")
     if name == FAMILIES:
         from analyzer.fleet.families import find_families
 

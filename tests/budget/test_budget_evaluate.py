@@ -259,7 +259,7 @@ def test_a_group_that_only_the_model_has_has_not_grown_and_is_not_evaluated(
         verdict = ask(deep, "parameters", "+500 %", over=small, group=group)
 
         assert is_unanswered(verdict), group
-        assert "lacks it" in verdict.message
+        assert "does not have it" in verdict.message
 
 
 def test_a_group_that_only_the_baseline_has_is_asked_by_name_and_not_by_a_glob(
@@ -331,7 +331,7 @@ def test_a_disabled_rule_and_one_that_is_about_no_model_do_no_harm(small: Ledger
 
 
 def test_a_metric_that_there_is_not_is_refused(small: Ledger) -> None:
-    with pytest.raises(UsageError, match="'size' is no metric"):
+    with pytest.raises(UsageError, match="'size' is not a metric"):
         check_budget([Rule("r", "size", AtMost(1))], {"m": small}, read=refuse)
 
 

@@ -63,14 +63,14 @@ def test_every_flag_limits_a_metric_and_the_command_has_it() -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
-        ("--max-bytes", "3x", "--max-bytes 3x: '3x': 'x' is no unit of bytes; write B, kB"),
+        ("--max-bytes", "3x", "--max-bytes 3x: '3x': 'x' is not a unit of bytes; write B, kB"),
         ("--max-parameters", "450MiB", "MiB counts bytes, and these are parameters"),
-        ("--max-nodes", "5 %", "A growth over a baseline has a sign: write '+5 %'"),
+        ("--max-nodes", "5 %", "a growth over a baseline and needs a sign: write '+5 %'"),
         ("--max-nodes", "", "has no number; write one"),
-        ("--max-nodes", "at least 3", "the flag says at most; for at least write a rule"),
-        ("--min-opset", "at most 3", "the flag says at least; for at most write a rule"),
+        ("--max-nodes", "at least 3", "the flag means at most; for at least, write a rule"),
+        ("--min-opset", "at most 3", "the flag means at least; for at most, write a rule"),
         ("--min-opset", "+1 over main.json", "a version does not grow"),
-        ("--allowed-dtypes", "FLAOT16", "'FLAOT16' is no dtype of ONNX; did you mean FLOAT16?"),
+        ("--allowed-dtypes", "FLAOT16", "'FLAOT16' is not a dtype of ONNX; did you mean FLOAT16?"),
         (
             "--allowed-domains",
             ",",
@@ -124,12 +124,12 @@ def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_line(tmp_path: Pa
     text = "MatMul\nMat Mul\nai.onnx;x;Add\n;;\ncom.microsoft:\na:b:c\nMatMul,Add\n\x1b[2J;1;Add\n"
 
     assert mistakes(tmp_path, text) == [
-        "ops.txt:2: 'Mat Mul' is no operator; write one, as MatMul or com.microsoft:Gelu",
+        "ops.txt:2: 'Mat Mul' is not an operator; write one, as MatMul or com.microsoft:Gelu",
         "ops.txt:3: write domain;opset;operators, as ai.onnx;17;MatMul,Add",
         "ops.txt:4: write domain;opset;operators, as ai.onnx;17;MatMul,Add",
-        "ops.txt:5: 'com.microsoft:' is no operator; write one, as MatMul or com.microsoft:Gelu",
-        "ops.txt:6: 'a:b:c' is no operator; write one, as MatMul or com.microsoft:Gelu",
-        "ops.txt:7: 'MatMul,Add' is no operator; write one, as MatMul or com.microsoft:Gelu",
+        "ops.txt:5: 'com.microsoft:' is not an operator; write one, as MatMul or com.microsoft:Gelu",
+        "ops.txt:6: 'a:b:c' is not an operator; write one, as MatMul or com.microsoft:Gelu",
+        "ops.txt:7: 'MatMul,Add' is not an operator; write one, as MatMul or com.microsoft:Gelu",
     ]
 
 
@@ -139,7 +139,7 @@ def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_line(tmp_path: Pa
         ("", "ops.txt: lists no operator; write one on a line, as MatMul or com.microsoft:Gelu"),
         ("# nothing\n!no_ops_specified_means_all_ops_are_required\n", "ops.txt: lists no operator"),
         (b"MatMul\n\xff\n", "ops.txt:2: not UTF-8: invalid start byte; save it as UTF-8"),
-        ("A" * (MAX_BYTES + 1), "ops.txt: has more than 1,048,576 bytes; it is to list operators"),
+        ("A" * (MAX_BYTES + 1), "ops.txt: has more than 1,048,576 bytes; name a list of operators"),
     ],
 )
 def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -151,7 +151,7 @@ def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str | bytes,
 def test_of_very_many_mistakes_the_first_hundred_are_told(tmp_path: Path) -> None:
     told = mistakes(tmp_path, "a b\n" * 1000)
 
-    assert (len(told), told[-1]) == (101, "ops.txt: and 900 mistakes more")
+    assert (len(told), told[-1]) == (101, "ops.txt: and 900 more mistakes")
 
 
 def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:

@@ -272,12 +272,12 @@ def test_two_surveys_do_not_write_one_lake(zoo: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_no_lake(zoo: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="neither an empty folder nor a lake"):
         survey(zoo, lake=zoo)
-    with pytest.raises(UsageError, match="is no lake"):
+    with pytest.raises(UsageError, match="is not a lake"):
         open_lake(zoo)
     (tmp_path / "empty.txt").write_text("# nothing\n")
-    with pytest.raises(UsageError, match="no model is there"):
+    with pytest.raises(UsageError, match="no model found"):
         survey(tmp_path / "empty.txt", lake=tmp_path / "lake")
 
 
@@ -345,7 +345,7 @@ def test_questions_are_listed_in_whole_sentences(zoo: Path, tmp_path: Path) -> N
     run_here("survey", zoo, "-o", tmp_path / "lake", "--jobs", 1)
     listed = run_here("sql", tmp_path / "lake", "--question", "list").stdout
 
-    assert "Files that are on disk more than once, byte for byte, and what the copies cost." in " ".join(
+    assert "Files that are on disk more than once, byte for byte, and the bytes of the copies." in " ".join(
         listed.split()
     )
 

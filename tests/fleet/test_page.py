@@ -44,9 +44,9 @@ def test_a_page_has_every_model_and_its_families_and_findings(lake: Path, tmp_pa
     assert len(models["rows"]) == 18
     assert Path(models["rows"][0][0]).name == "broken.onnx"  # the worst model is first
     assert [column[0] for column in models["columns"]][:3] == ["model", "parameters", "file bytes"]
-    (families,) = [each for title, each in data.items() if title.startswith("Which models hold the same")]
+    (families,) = [each for title, each in data.items() if title.startswith("Models with the same weights")]
     assert len(families["rows"]) == 2
-    assert any(title.startswith("What was found, by kind") for title in data)
+    assert any(title.startswith("Findings by kind") for title in data)
 
 
 def test_a_page_loads_nothing_and_runs_no_name(lake: Path, tmp_path: Path) -> None:

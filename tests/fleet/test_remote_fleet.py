@@ -139,7 +139,7 @@ def test_sources_of_every_kind_are_found_once_and_in_order(
     assert names("-") == ["other/z.onnx", "nowhere.onnx"]
     assert names("none/*.onnx") == ["none/*.onnx"]
     assert [found.mark for found in find_sources(["nowhere.onnx"])] == ["missing"]
-    with pytest.raises(UsageError, match="an empty name"):
+    with pytest.raises(UsageError, match="the name is empty"):
         names("")
     with pytest.raises(UsageError, match="cannot be read"):
         names("no.txt")

@@ -240,7 +240,7 @@ def test_growth_is_over_an_earlier_lake(zoo: Path, lake: Path, tmp_path: Path) -
     (row,) = answer_question(tmp_path / "new", "growth", earlier=tmp_path / "old").records
 
     assert (row["model"], row["status"]) == (str(zoo / "later.onnx"), "added")
-    with pytest.raises(UsageError, match="over what"):
+    with pytest.raises(UsageError, match="needs an earlier lake"):
         answer_question(lake, "growth")
 
 
@@ -249,7 +249,7 @@ def test_growth_is_over_an_earlier_lake(zoo: Path, lake: Path, tmp_path: Path) -
     [
         (["SELECT 1", "--question", "largest"], "give one SELECT"),
         ([], "give one SELECT"),
-        (["--question", "largest-first"], "there is none"),
+        (["--question", "largest-first"], "no such question"),
         (["SELECT 1", "-o", "x.pdf"], "no format"),
     ],
 )
@@ -289,7 +289,7 @@ def test_what_is_no_lake_is_refused(tmp_path: Path) -> None:
     done = run_here("sql", tmp_path, "SELECT 1")
 
     assert done.returncode == 2
-    assert "is no lake" in done.stderr
+    assert "is not a lake" in done.stderr
 
 
 def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def _read_page(table: object, page: Page, needs_baseline: bool) -> dict[str, Any
         if key in _KEYS:
             found[key.replace("-", "_")] = _KEYS[key](value, page)
         else:
-            page.refuse((key,), f"{short(key)} is no key here; {nearest(key, _KEYS)}")
+            page.refuse((key,), f"{short(key)} is not a key here; {nearest(key, _KEYS)}")
     mistakes = page.tell()
     if mistakes:
         raise ConfigError(mistakes)

@@ -48,7 +48,7 @@ class Page:
         numbered = sorted((self._line(where), message) for where, message in self._mistakes)
         told = [f"{self.path}:{line}: {message}" for line, message in numbered[:_MAX_SHOWN]]
         left = len(numbered) - len(told)
-        return [*told, f"{self.path}: and {left:,} mistakes more"] if left else told
+        return [*told, f"{self.path}: and {left:,} more mistakes"] if left else told
 
     def _line(self, where: toml_lines.Path) -> int:
         if self._lines is None:
@@ -132,13 +132,13 @@ def read_match(value: object, page: Page) -> Match | None:
 
 
 KEYS: Mapping[str, str] = {
-    "name": "what the rule is called, once in a file",
-    "metric": "what is measured",
-    "limit": "what is allowed",
-    "match": "a glob over the paths of models; without it every model",
-    "group": "what of the model is measured: a group, a scope, a block, or a glob over these; without it all",
-    "message": "what is said when the rule fails",
-    "enabled": "`false`: the rule is listed as SKIP",
+    "name": "name of the rule, unique in the file",
+    "metric": "quantity that the rule limits",
+    "limit": "allowed values of the metric",
+    "match": "glob over the paths of models (default: every model)",
+    "group": "part of the model: a group, a scope, a block, or a glob over these (default: the whole model)",
+    "message": "text to print when the rule fails",
+    "enabled": "`false` lists the rule as SKIP",
 }
 """Keys of a rule, with their meanings."""
 
@@ -163,7 +163,7 @@ _REQUIRED = ("name", "metric", "limit")
 def read_baseline(value: object, page: Page) -> str | None:
     """Read the baseline of all rules, as a path from the working directory."""
     if not isinstance(value, str) or not value.strip():
-        said = "an empty name names nothing" if isinstance(value, str) else f"not {kind_of(value)}"
+        said = "not an empty name" if isinstance(value, str) else f"not {kind_of(value)}"
         page.refuse(("baseline",), f"baseline: must be a saved report or a model, as 'main.json'; {said}")
         return None
     return _from_here(value, page)
@@ -203,7 +203,8 @@ def _refuse_twins(tables: list[Any], page: Page) -> None:
         if name in seen:
             first = page.place(("rules", seen[name], "name")).rpartition(":")[2]
             page.refuse(
-                ("rules", number, "name"), f"rule {short(name)}: line {first} has this name; give it another"
+                ("rules", number, "name"),
+                f"rule {short(name)}: line {first} has the same name; give it another",
             )
         seen.setdefault(name, number)
 
@@ -248,7 +249,7 @@ class _Reader:
         flag = (
             f"{short(key)} is a flag; the key of a rule is metric = {short(metric or '')}, beside its limit"
         )
-        self._refuse(key, flag if metric else f"{short(key)} is no key of a rule; {nearest(key, KEYS)}")
+        self._refuse(key, flag if metric else f"{short(key)} is not a key of a rule; {nearest(key, KEYS)}")
 
     def _read_text(self, key: str, *, may_be_empty: bool = False) -> str | None:
         value = self._table.get(key)
@@ -258,7 +259,7 @@ class _Reader:
             self._refuse(key, f"{key}: must be a string, not {kind_of(value)}")
             return None
         if not may_be_empty and not value.strip():
-            without = "a rule needs one" if key in _REQUIRED else "leave it out, and it is about everything"
+            without = "a rule needs one" if key in _REQUIRED else "leave it out to include everything"
             self._refuse(key, f"{key}: is empty; {without}")
             return None
         return value
@@ -270,7 +271,7 @@ class _Reader:
         if name is None:
             return None
         if name not in METRICS:
-            self._refuse("metric", f"{short(name)} is no metric; {nearest(name, METRICS)}")
+            self._refuse("metric", f"{short(name)} is not a metric; {nearest(name, METRICS)}")
         return METRICS.get(name)
 
     def _read_limit(self, metric: Metric) -> Limit | None:
@@ -280,7 +281,9 @@ class _Reader:
         from analyzer.budget.amounts import parse_limit
 
         if isinstance(value, list):
-            self._refuse("limit", f"limit: {metric.name} is a number; names are for metrics that list some")
+            self._refuse(
+                "limit", f"limit: {metric.name} is a number; an array is only for metrics that list names"
+            )
             return None
         if not isinstance(value, str | int) or isinstance(value, bool):
             form = "a whole number or a string, as 110_000_000 or '1.5G'"
@@ -295,14 +298,14 @@ class _Reader:
 
     def _check_limit(self, limit: Limit, metric: Metric) -> Limit:
         if isinstance(limit, AtLeast) and metric.name in FLAWS:
-            self._refuse("limit", f"limit: {metric.name} is better the less there is; write at most")
+            self._refuse("limit", f"limit: {metric.name} is best at 0, so it takes no minimum; write at most")
         if not isinstance(limit, Over):
             return limit
         if limit.baseline is not None:
             return replace(limit, baseline=_from_here(limit.baseline, self._page))
         if self._page.needs_baseline:
             way = "end it in 'over main.json', or give baseline = 'main.json' above the rules, or --baseline"
-            self._refuse("limit", f"limit: over what? {way}")
+            self._refuse("limit", f"limit: a growth needs a baseline: {way}")
         return limit
 
     def _read_names(self, value: object, metric: Metric) -> Limit | None:
