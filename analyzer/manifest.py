@@ -425,7 +425,7 @@ def _check(manifest: Manifest) -> None:
     counted = Counter(name for tensor in manifest.tensors for name in tensor.names)
     repeated = [name for name, count in counted.items() if count > 1]
     if repeated:
-        raise ValueError(f"name {repeated[0]!r} stands twice")
+        raise ValueError(f"name {repeated[0]!r} appears twice")
     named = {name: tensor for tensor in manifest.tensors for name in tensor.names}
     for tensor in manifest.tensors:
         if tensor.content is not None:
@@ -454,7 +454,7 @@ def _check_program(program: Program | None, known: Mapping[str, Parameter]) -> N
     values = () if program is None else program.values
     names = {value.name for value in values}
     if len(names) < len(values) or names & known.keys():
-        raise ValueError("program: a name stands twice")
+        raise ValueError("program: a name appears twice")
     for value in values:
         for name in (*value.parameters, *value.origins):
             if name not in known and name not in names:
@@ -532,7 +532,7 @@ def _tensor(kind: type[_Tensor], item: Mapping[str, Any]) -> _Tensor:
     if any(type(dim) is not int or dim < 0 for dim in fields["shape"]):
         raise ValueError(f"{fields['name']}: shape {fields['shape']}")
     if not all(isinstance(name, str) for name in (fields["name"], *fields["tied"])):
-        raise TypeError(f"{fields['name']!r}: a name that is no text")
+        raise TypeError(f"{fields['name']!r}: a name that is not a string")
     fields["shape"] = tuple(fields["shape"])
     fields["tied"] = tuple(fields["tied"])
     fields["dtype"] = DType[fields["dtype"]]
@@ -601,7 +601,7 @@ def _calls(item: Mapping[str, Any]) -> Calls:
     constants = tuple(Held(*_example(each)) for each in item["constants"])
     names = [name for named in (inputs, constants, calls) for name in (each.name for each in named)]
     if len(set(names)) < len(names):
-        raise ValueError("calls: a name stands twice")
+        raise ValueError("calls: a name appears twice")
     return Calls(
         item["file"], inputs, calls, constants, tuple(item["outputs"]), tuple(item["results"]), item["note"]
     )

@@ -126,5 +126,5 @@ def _read_original(model: Path | str, against: Path | str | Manifest | Original 
     if kind is None and path.is_file():
         return Original(load_manifest(path))
     if kind is None or kind.is_pickle:
-        raise UsageError(f"{path}: only PyTorch reads this; pass what `exporter.census_source` makes of it")
+        raise UsageError(f"{path}: only PyTorch can read this; pass the result of `exporter.census_source`")
     return open_checkpoint(path)

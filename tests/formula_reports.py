@@ -59,7 +59,7 @@ def compared() -> FormulaReport:
     reasons = (
         Reason("embeddings/word embeddings", 6_144, "the vocabulary is padded from 21,128 to 21,136"),
         Reason("pooler/pooler", 590_592, "present, as in BertModel"),
-        Reason("[no term]", 77, "a tensor whose names tell no term", Certainty.UNEXPLAINED),
+        Reason("[no term]", 77, "a tensor whose names match no term", Certainty.UNEXPLAINED),
     )
     return FormulaReport(Checked(formula, census, model, reasons), stamp="2025-01-31T12:00:00+00:00")
 

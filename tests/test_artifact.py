@@ -234,11 +234,11 @@ def test_one_file_under_two_names_is_one_component(tmp_path):
     ("file", "words"),
     [
         ("../outside.onnx", "leads outside"),
-        ("/etc/passwd", "is no relative path"),
+        ("/etc/passwd", "is not a relative path"),
         ("link.onnx", "leads outside"),
         ("gone.onnx", "is not there"),
-        ("", "is no relative path"),
-        ("https://host/a.onnx", "is no relative path"),
+        ("", "is not a relative path"),
+        ("https://host/a.onnx", "is not a relative path"),
         ("folder", "is no regular file"),
     ],
 )

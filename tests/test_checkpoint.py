@@ -419,7 +419,7 @@ def test_what_the_index_does_not_name_is_kept_and_said(shards: Path) -> None:
         ({"c.weight": "sub/one.safetensors"}, "no plain file name"),
         ({"c.weight": "sub\\one.safetensors"}, "no plain file name"),
         ({"c.weight": ".."}, "leads outside the folder of the index"),
-        ({"c.weight": ""}, "is no relative path"),
+        ({"c.weight": ""}, "is not a relative path"),
         ({"c.weight": 3}, "no plain file name"),
         ({"c.weight": "link.safetensors"}, "leads outside the folder of the index"),
         ({"c.weight": "broken.safetensors"}, "no header begins at byte 8"),

@@ -322,7 +322,9 @@ def test_attribute_of_a_function_outside_of_one_is_told(tmp_path):
     severity, message, subjects = told(tmp_path, proto, "undefined-input")
 
     assert (severity, subjects) == (WARNING, ("c",))
-    assert message == "takes its value from an attribute of a function, and is in none (1 tensor)"
+    assert (
+        message == "takes its value from an attribute of a function, but is outside any function (1 tensor)"
+    )
 
 
 def test_value_that_is_read_before_it_is_computed_is_told(tmp_path):
@@ -488,7 +490,7 @@ def test_elements_in_the_file_and_others_outside_are_not_called_stripped(tmp_pat
 
     assert (
         finding(ledger, "payload-mismatch").message
-        == "a tensor that holds elements and refers to others outside (1 tensor)"
+        == "a tensor with elements both inside and in external data (1 tensor)"
     )
     assert finding_ids(ledger) == ["external-escapes", "payload-mismatch"]
 
@@ -515,7 +517,7 @@ def test_keys_of_external_data_that_mean_nothing_are_told(tmp_path):
 
     assert told(tmp_path, linear(external("v", [2], location="v.bin", evil="x")), "unknown-fields") == (
         WARNING,
-        "external data has keys of no meaning: evil (1 tensor)",
+        "external data has unknown keys: evil (1 tensor)",
         ("v",),
     )
 

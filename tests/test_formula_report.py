@@ -114,10 +114,10 @@ def test_what_names_leave_open_is_agreement_and_says_so() -> None:
         Reason(
             "masked LM head/head bias",
             -moved,
-            "are among the elements whose names tell no term",
+            "are among the elements whose names match no term",
             Certainty.UNDECIDED,
         ),
-        Reason("[no term]", moved, "a tensor whose names tell no term", Certainty.UNDECIDED),
+        Reason("[no term]", moved, "a tensor whose names match no term", Certainty.UNDECIDED),
     )
     text = render_text(FormulaReport(Checked(report.formula, None, model, reasons)))
     assert "ONNX has what the formula says, as far as names tell" in text

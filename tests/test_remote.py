@@ -336,12 +336,12 @@ def test_an_error_of_a_filesystem_is_a_sentence_without_secrets(memory, monkeypa
         ("memory://nowhere", "memory://nowhere: is not there; check the name"),
         ("memory://", "memory://: is a folder; name the .onnx file inside it"),
         ("nothing://x", "nothing://x: cannot be opened: Protocol not known: nothing; download the file"),
-        ("zip://m.onnx::memory://x.zip", "names a file inside another, which is not read from afar"),
-        ("local:///etc/passwd", "is a file of this machine; name its path"),
-        ("hf://model.onnx", "hf://model.onnx: is no file on the hub; write hf://"),
-        ("hf://owner/name", "hf://owner/name: is no file on the hub; write hf://"),
-        ("http://", "http://: is no URL that can be asked for; check the name"),
-        ("http://host:99999/m.onnx", "http://host:99999/m.onnx: is no URL that can be asked for"),
+        ("zip://m.onnx::memory://x.zip", "names a file inside an archive, which is not read remotely"),
+        ("local:///etc/passwd", "is a local file; name its path"),
+        ("hf://model.onnx", "hf://model.onnx: is not a file on the hub; write hf://"),
+        ("hf://owner/name", "hf://owner/name: is not a file on the hub; write hf://"),
+        ("http://", "http://: is not a valid URL; check the name"),
+        ("http://host:99999/m.onnx", "http://host:99999/m.onnx: is not a valid URL"),
     ],
 )
 def test_what_cannot_be_opened_is_a_sentence(location, message):
@@ -369,7 +369,9 @@ def test_a_file_url_is_a_local_file(tmp_path):
 
 @pytest.mark.parametrize("location", ["w%2ebin", "w.bin?x=1", "w.bin#x"])
 def test_characters_that_a_server_may_read_otherwise_are_named(memory, location):
-    with pytest.raises(ExternalDataError, match=r"has a \?, # or % in it.*; rename the file"):
+    with pytest.raises(
+        ExternalDataError, match=r"has a \?, # or %, so a server may open another file; rename the file"
+    ):
         open_remote(memory).sibling(location)
 
 
@@ -390,7 +392,7 @@ def test_the_sibling_of_a_file_url_may_not_be_a_link_that_leads_out(tmp_path):
 
 
 def test_a_file_url_of_another_host_is_refused():
-    with pytest.raises(ModelReadError, match="names no file of this machine; write file:///"):
+    with pytest.raises(ModelReadError, match="names no local file; write file:///"):
         open_source("file://model.onnx")
 
 

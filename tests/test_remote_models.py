@@ -176,7 +176,7 @@ def test_a_server_without_ranges_gets_a_sentence(folder, server):
 
     message = refuse(server)
 
-    assert "offers no ranges; download the file and name it" in message
+    assert "does not support range requests; download the file and name it" in message
     assert server.sent.total() < 43_792_896  # buffered before the connection was closed
 
 

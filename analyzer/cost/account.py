@@ -65,7 +65,7 @@ def measure_cost(
         key = by or choose_key(ledger)
         labels = label_members(ledger, key, drawn_depth(ledger, key) if depth is None else depth)
     if labels.nodes is None:
-        raise UsageError(f"--by {by}: says nothing of nodes; use scope, block, stage or op")
+        raise UsageError(f"--by {by}: groups no nodes; use scope, block, stage or op")
     walk = Walk(ledger.model)
     books = _booked(walk, labels)
     axes = _bind(walk, dict(sizes or {}), is_lenient=is_lenient)
@@ -216,15 +216,15 @@ def _work(visit: Visit) -> tuple[Work, str]:
     if visit.is_closed:
         return Work(), visit.why
     if not step.node.is_standard:
-        return Work(), visit.why or f"no rule knows {step.node.domain}.{step.node.op_type}"
+        return Work(), visit.why or f"no rule for {step.node.domain}.{step.node.op_type}"
     try:
         work = work_of(step, visit.made)
     except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ArithmeticError) as error:
         return Work(), visit.why or (
-            str(error) if isinstance(error, UnshapedError) else "shapes that do not fit"
+            str(error) if isinstance(error, UnshapedError) else "incompatible shapes"
         )
     if work is None:
-        return Work(), visit.why or f"no rule knows the work of {step.node.op_type}"
+        return Work(), visit.why or f"no rule for the work of {step.node.op_type}"
     return work, visit.why if step.node.op_type in WORK and work == Work() else ""
 
 
@@ -254,7 +254,7 @@ def _nbytes(value: Value) -> Size:
         return (value.numel * value.bits + 7) // 8
     nbytes = value.nbytes
     return (
-        symbol(Hidden("unknown", value.why or "bytes of what has no known size"))
+        symbol(Hidden("unknown", value.why or "bytes of a tensor of unknown size"))
         if nbytes is None
         else nbytes
     )

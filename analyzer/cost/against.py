@@ -74,7 +74,7 @@ def hold_work(ledger: Ledger, config: Config, source: str, model_class: str | No
     chosen = choose_class(family, config, model_class) if family is not None else None
     if family is None or chosen is None or not family.work:
         raise CostError(
-            f"{source}: no family with a closed form of its work; give --against a config of one that has"
+            f"{source}: its family has no closed form of the work; give --against a config of a family with one"
         )
     values = {field.name: field.value for field in settle_fields(family, config, chosen)}
     walk = Walk(ledger.model)
@@ -140,7 +140,7 @@ def _size(expression: Expression, values: Mapping[str, Value], axes: Mapping[str
     """Evaluate a formula over fields and axes into a size in the file's axes.
 
     Raises:
-        CostError: the formula has a part that is no size.
+        CostError: the formula has a part that is not a size.
     """
 
     def of(node: ast.AST) -> Size:
@@ -165,6 +165,6 @@ def _size(expression: Expression, values: Mapping[str, Value], axes: Mapping[str
                 return power(of(left), exponent)
             case ast.IfExp():
                 return of(Expression(node).settle(values).tree)
-        raise CostError(f"{expression.text}: {ast.unparse(node)} is no size")
+        raise CostError(f"{expression.text}: {ast.unparse(node)} is not a size")
 
     return of(expression.tree)

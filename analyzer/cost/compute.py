@@ -93,7 +93,7 @@ _NUMBERS: dict[str, Callable[[float], float]] = {
 
 def _matmul(step: Step, a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
     if not a or not b:
-        raise UnshapedError("MatMul of a number")
+        raise UnshapedError("MatMul of a scalar")
     left = [1, *a] if len(a) == 1 else list(a)
     right = [*b, 1] if len(b) == 1 else list(b)
     dims = [*step.broadcast([tuple(left[:-2]), tuple(right[:-2])]), left[-2], right[-1]]
@@ -347,19 +347,21 @@ def _scaled(size: Size, factor: float) -> Size:
 def _top_k(step: Step) -> list[Value]:
     x = list(step.shape(0))
     count = step.sizes(1) if step.has(1) else None
-    size: Size = count[0] if count else step.number("k", 0) or step.fresh("TopK of a number that is computed")
+    size: Size = (
+        count[0] if count else step.number("k", 0) or step.fresh("TopK of a computed number of elements")
+    )
     x[axis_of(step.number("axis", -1), len(x))] = size
     return [Value(step.value(0).dtype, tuple(x)), Value(DType.INT64, tuple(x))]
 
 
 def _non_zero(step: Step) -> list[Value]:
-    count = step.fresh("NonZero: how many depends on the values")
+    count = step.fresh("NonZero: the number of results depends on the values")
     return [Value(DType.INT64, (len(step.shape(0)), count))]
 
 
 def _unknown_length(step: Step) -> list[Value]:
     """Infer operators whose number of output rows depends on values."""
-    count = step.fresh(f"{step.node.op_type}: how many depends on the values")
+    count = step.fresh(f"{step.node.op_type}: the number of results depends on the values")
     if step.node.op_type == "NonMaxSuppression":
         return [Value(DType.INT64, (count, 3))]
     axis = step.node.integers.get("axis")
@@ -379,7 +381,7 @@ def einsum_axes(step: Step) -> tuple[list[str], str, dict[str, Size]]:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(step.inputs):
-        raise UnshapedError("Einsum whose equation does not fit")
+        raise UnshapedError("Einsum with an equation that does not fit its inputs")
     shapes = [step.shape(slot) for slot in range(len(terms))]
     hidden = [len(dims) - len(term.replace("...", "")) for term, dims in zip(terms, shapes, strict=True)]
     most = max((count for term, count in zip(terms, hidden, strict=True) if "..." in term), default=0)
@@ -391,7 +393,7 @@ def einsum_axes(step: Step) -> tuple[list[str], str, dict[str, Size]]:
     sizes: dict[str, Size] = {}
     for term, dims in zip(terms, shapes, strict=True):
         if len(dims) != len(term):
-            raise UnshapedError("Einsum whose equation does not fit")
+            raise UnshapedError("Einsum with an equation that does not fit its inputs")
         for letter, dim in zip(term, dims, strict=True):
             sizes[letter] = step.broadcast([(sizes.get(letter, 1),), (dim,)])[0]
     if not arrow:
@@ -507,7 +509,7 @@ def _counts(step: Step) -> tuple[Element, ...] | None:
     is_counting = step.text("reduction", "none") == "add" and zeros.constant == 0 and ones.constant == 1
     if not is_counting or len(step.shape(0)) != 1 or not zeros.data or whole is None:
         return None
-    each = [step.fresh("how often an index is named depends on values") for _ in zeros.data]
+    each = [step.fresh("how often an index occurs depends on values") for _ in zeros.data]
     atoms = [poly.terms[0][0][0][0] for poly in each]
     parts = Parts(tuple(map(str, atoms)), whole)
     return tuple(symbol(replace(atom, parts=parts)) for atom in atoms if isinstance(atom, Hidden))

@@ -63,7 +63,7 @@ def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
     if observed is None:
         free = ", ".join(axis.told or axis.where for axis in report.axes if axis.bound is None)
         return _untold(
-            limit, path, f"{text_of(report.total.macs)} MACs: give a size of {free or 'what is not known'}"
+            limit, path, f"{text_of(report.total.macs)} MACs: give a size of {free or 'the unknown axes'}"
         )
     if not report.is_complete and observed <= limit.macs:
         first = report.unknown[0]

@@ -94,12 +94,12 @@ def _reshape(step: Step) -> list[Value]:
     for place, size in enumerate(wanted):
         if size == 0 and not step.number("allowzero", 0):
             if source is None or place >= len(source):
-                raise UnshapedError("Reshape keeps a size that is not known")
+                raise UnshapedError("Reshape keeps an unknown size")
             size = source[place]
         dims.append(size)
     if -1 in dims:
         if source is None:
-            raise UnshapedError(value.why or "Reshape of what has no known size")
+            raise UnshapedError(value.why or "Reshape of a tensor of unknown size")
         at = dims.index(-1)
         dims[at] = _rest(source, [*dims[:at], *dims[at + 1 :]])
     return [Value(value.dtype, tuple(dims), value.data)]
@@ -313,14 +313,14 @@ def _gather(step: Step) -> list[Value]:
         try:
             data = _flat(np.asarray(np.take(grid, picks.astype(np.int64), axis), dtype=object))
         except IndexError as error:
-            raise UnshapedError("Gather beyond the end") from error
+            raise UnshapedError("Gather with an index beyond the end") from error
     return [Value(value.dtype, (*dims[:axis], *index, *dims[axis + 1 :]), data)]
 
 
 def _gather_nd(step: Step) -> list[Value]:
     dims, index, batch = step.shape(0), step.shape(1), step.number("batch_dims", 0)
     if not isinstance(index[-1], int):
-        raise UnshapedError("GatherND by as many axes as values say")
+        raise UnshapedError("GatherND by a number of axes that depends on values")
     return [Value(step.value(0).dtype, (*index[:-1], *dims[batch + index[-1] :]))]
 
 
@@ -466,7 +466,7 @@ def _constant(step: Step) -> list[Value]:
         found = step.setting(name)
         if isinstance(found, tuple):
             return [Value(dtype, (len(found),), found)]
-    raise UnshapedError("a Constant whose value the caller gives")
+    raise UnshapedError("a Constant with a value from the caller")
 
 
 def _eye_like(step: Step) -> list[Value]:

@@ -78,7 +78,7 @@ def trace_apart(asked: Tracing, name: str) -> Traced | str:
         try:
             child = Child(_PROGRAM, log=log, environment={"ORT_DISABLE_TELEMETRY": "1"})
         except OSError as error:
-            raise CostError(f"{name}: no process that runs it can be started: {error}") from error
+            raise CostError(f"{name}: cannot start a process to run it: {error}") from error
         try:
             child.send(msgspec.json.encode(asked))
             answer = child.receive(time.monotonic() + _SECONDS, most)
@@ -269,9 +269,7 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
                 attached[graph.path, tensor.node][tensor.name.rpartition(".")[2]] = value
     for call, node in zip(run.nodes, nodes, strict=True):
         if node is None:
-            why = why or _untold(
-                call, f"no node of the graph that ran is known to be {call.op_type} {call.name}"
-            )
+            why = why or _untold(call, f"{call.op_type} {call.name} matches no node of the graph that ran")
             continue
         made = _slots(node.outputs, call.outputs)
         for name, typed in zip(node.outputs, made or (), strict=False):
@@ -395,16 +393,16 @@ def _macs(
     if inputs is None or made is None:
         inputs, made = list(call.inputs), list(call.outputs)
     if node.op_type in WITHOUT_MACS or node.op_type in FREE:
-        return 0 if node.is_standard else f"no rule knows {node.domain}.{node.op_type}"
+        return 0 if node.is_standard else f"no rule for {node.domain}.{node.op_type}"
     if not node.is_standard:
-        return f"no rule knows {node.domain}.{node.op_type}"
+        return f"no rule for {node.domain}.{node.op_type}"
     step = Step(node, tuple(map(_value, inputs)), opset, attached=attached)
     try:
         work = work_of(step, tuple(map(_value, made)))
     except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ArithmeticError) as error:
         return f"{node.op_type} {node.name}: {error}"
     if work is None:
-        return f"no rule knows the work of {node.op_type}"
+        return f"no rule for the work of {node.op_type}"
     found = hidden_in(work.macs)
     if found is not None or not isinstance(work.macs, int):
         return f"{node.op_type} {node.name}: {found.reason if found else work.macs}"

@@ -273,7 +273,10 @@ def _classes(step: Step) -> list[Value]:
     label = Value(dtype, (rows,))
     count = found[0][1].numel if found else None
     if count is None:
-        return [label, Value(DType.FLOAT, None, None, f"{step.node.op_type}: how many classes it has")]
+        return [
+            label,
+            Value(DType.FLOAT, None, None, f"{step.node.op_type}: its number of classes is unknown"),
+        ]
     return [label, Value(DType.FLOAT, (rows, count))]
 
 
@@ -282,7 +285,7 @@ def _picked_features(step: Step) -> list[Value]:
     dims = step.shape(0)
     count = step.value(1).numel
     if count is None:
-        raise UnshapedError("ArrayFeatureExtractor of places that nobody can count")
+        raise UnshapedError("ArrayFeatureExtractor of an unknown number of places")
     return [Value(step.value(0).dtype, (*(dims[:-1] or (1,)), count))]
 
 
@@ -301,7 +304,7 @@ def _one_hot_of_classes(step: Step) -> list[Value]:
         (step.attached[name] for name in ("cats_int64s", "cats_strings") if name in step.attached), None
     )
     if found is None or found.numel is None:
-        raise UnshapedError("OneHotEncoder of categories that nobody can count")
+        raise UnshapedError("OneHotEncoder of an unknown number of categories")
     return [Value(DType.FLOAT, (*step.shape(0), found.numel))]
 
 

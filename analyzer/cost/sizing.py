@@ -30,9 +30,7 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
         UsageError: a name matches nothing, an axis is fixed at another size, or one is swept.
     """
     if shapes.sweep is not None:
-        raise UsageError(
-            f"--shape {printable(shapes.sweep.key)}: a cost is of one size; formulas hold for all"
-        )
+        raise UsageError(f"--shape {printable(shapes.sweep.key)}: give one size; the formulas hold for all")
     if not shapes.sizes:
         return {}
     signature = [given for graph in _mains(ledger) for given in graph.signature]
@@ -54,7 +52,9 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
             if not isinstance(dim, int) or dim < 0:
                 sizes.setdefault(dim if isinstance(dim, str) and dim else f"{given}.{position}", size)
             elif dim != size and (number, position) in slots:
-                raise UsageError(f"--shape {printable(key)}: {printable(given)} has {dim} there, in the file")
+                raise UsageError(
+                    f"--shape {printable(key)}: the file fixes this axis of {printable(given)} at {dim}"
+                )
     return sizes
 
 
@@ -79,7 +79,9 @@ def parse_sized(flag: str, text: str, unit: Unit, example: str) -> tuple[Shapes,
     except UsageError as error:
         raise UsageError(name_flag(error, flag)) from error
     if shapes.sweep is not None:
-        raise UsageError(f"{flag} {shown(text)}: a limit is of one size of each axis; give it once for each")
+        raise UsageError(
+            f"{flag} {shown(text)}: a limit has one size for each axis; give the limit once for each size"
+        )
     return shapes, number
 
 

@@ -103,7 +103,7 @@ class Step(Mutable):
             UnshapedError: it is omitted.
         """
         if not self.has(slot):
-            raise UnshapedError(f"input {slot} is left out")
+            raise UnshapedError(f"input {slot} is missing")
         return self.inputs[slot]
 
     def shape(self, slot: int) -> tuple[Size, ...]:
@@ -186,7 +186,7 @@ class Step(Mutable):
 
 def _whole(name: str, number: float) -> int:
     if not math.isfinite(number):
-        raise UnshapedError(f"attribute {name} is no whole number")
+        raise UnshapedError(f"attribute {name} is not a whole number")
     return int(number)
 
 

@@ -222,7 +222,7 @@ class Walk(Mutable, dict=True):
         nested = self._nested.get(node.place, {}) if node.op_type in ("If", "Loop", "Scan") else {}
         is_closed = bool(is_call or nested) and self._inner > _MOST_INNER
         if is_closed:
-            why = f"bodies hold over {_MOST_INNER:,} nodes, each time that they run; no more are looked at"
+            why = f"bodies have over {_MOST_INNER:,} nodes, counted for each run; the rest is skipped"
             made: tuple[Value, ...] = (replace(_LOST, why=why),) * max(len(node.outputs), 1)
             alike = None
         elif body is not None and is_call and where.depth < _DEEPEST:
@@ -399,7 +399,7 @@ _MOST_INNER = 100_000
 _MOST_ALIKE = 20_000
 """Maximum number of distinct nodes that later ones are compared with."""
 
-_LOST = Value(DType.UNDEFINED, None, None, "made by nothing that is known")
+_LOST = Value(DType.UNDEFINED, None, None, "a value from an unknown source")
 
 
 class _Made(NamedTuple):
@@ -423,15 +423,15 @@ def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
     if node.is_standard:
         rule = next((rules[node.op_type] for rules in _RULES if node.op_type in rules), None)
     if rule is None:
-        why = f"no rule knows {node.domain + '.' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
+        why = f"no rule for {node.domain + '.' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
         return (Value(DType.UNDEFINED, None, None, why),) * count, why
     try:
         made = tuple(rule(step))
     except (UnshapedError, ValueError, IndexError, TypeError, ArithmeticError) as error:
-        why = str(error) if isinstance(error, UnshapedError) else f"{node.op_type}: shapes that do not fit"
+        why = str(error) if isinstance(error, UnshapedError) else f"{node.op_type}: incompatible shapes"
         dtype = step.inputs[0].dtype if step.inputs else DType.UNDEFINED
         return (Value(dtype, None, None, why),) * count, why
-    lost = Value(DType.UNDEFINED, None, None, f"output of {node.op_type} that no rule knows")
+    lost = Value(DType.UNDEFINED, None, None, f"no rule for this output of {node.op_type}")
     made = tuple(
         replace(value, data=None) if value.data and len(value.data) > MOST else value for value in made
     )
@@ -500,10 +500,8 @@ def _entries(
     """Return a body's carried inputs, the inputs before and after them, its number of runs, and why that is unknown."""
     if step.node.op_type == "Loop":
         count = step.sizes(0)
-        trips: Size = (
-            count[0] if count else walk.fresh("a Loop of a number of runs that is computed from values")
-        )
-        why = "" if count else "a Loop of a number of runs that is computed from values"
+        trips: Size = count[0] if count else walk.fresh("a Loop whose number of runs is computed from values")
+        why = "" if count else "a Loop whose number of runs is computed from values"
         before = [Value(DType.INT64, ()), Value(DType.BOOL, ())]
         return list(step.inputs[2:]), (before, []), trips, why
     try:
@@ -523,8 +521,8 @@ def _entries(
             return (
                 states,
                 ([], [_LOST] * scanned),
-                walk.fresh("a Scan over no known length"),
-                "a Scan over no known length",
+                walk.fresh("a Scan over an unknown length"),
+                "a Scan over an unknown length",
             )
         axis %= len(dims)
         trips = dims[axis]

@@ -43,14 +43,14 @@ def read_config(path: Path) -> dict[str, Any]:
         if path.is_file() and path.stat().st_size > LARGEST_CONFIG:
             raise FormulaError(f"{path}: is too large to be a config")
         if not path.is_file():
-            raise FormulaError(f"{path}: no such file, or none that can be read")
+            raise FormulaError(f"{path}: no such file, or not readable")
         document = load_json(path)
     except OSError as error:
         raise FormulaError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise FormulaError(f"{path}: not JSON ({error}); save_pretrained() writes a config.json") from error
     if not isinstance(document, dict):
-        raise FormulaError(f"{path}: holds no JSON object, and so no config")
+        raise FormulaError(f"{path}: not a JSON object, so not a config")
     return document
 
 
@@ -62,10 +62,10 @@ def check_names(config: Config) -> None:
     """
     model_type, named = config.get("model_type"), config.get("architectures")
     if model_type is not None and not isinstance(model_type, str):
-        raise FormulaError(f"model_type is {shown(model_type)}, where 'bert' is of the right kind")
+        raise FormulaError(f"model_type is {shown(model_type)}; write a name, such as 'bert'")
     if named is None or (isinstance(named, (list, tuple)) and all(isinstance(each, str) for each in named)):
         return
-    raise FormulaError(f"architectures is {shown(named)}, where ['BertModel'] is of the right kind")
+    raise FormulaError(f"architectures is {shown(named)}; write a list of names, such as ['BertModel']")
 
 
 def choose_family(config: Config) -> Family | None:
@@ -146,7 +146,7 @@ def _given(field: Field, config: Config) -> tuple[Value, FieldOrigin]:
     said = {name: _plain(config[name]) for name in names}
     if len(set(map(shown, said.values()))) > 1:
         both = " and ".join(f"{name} = {shown(value)}" for name, value in said.items())
-        raise FormulaError(f"says {both}, which are one field; keep the one that is meant")
+        raise FormulaError(f"says {both}, two names of one field; keep one")
     if names:
         return said[names[0]], FieldOrigin.CONFIG
     if field.length_of is not None and config.get(field.length_of) is not None:
@@ -159,7 +159,7 @@ def _given(field: Field, config: Config) -> tuple[Value, FieldOrigin]:
 
 def _length(name: str, value: Any) -> int:
     if not isinstance(value, (dict, list)):
-        raise FormulaError(f"{name} is {shown(value)}, and no map")
+        raise FormulaError(f"{name} is {shown(value)}, not a map")
     return len(value)
 
 
@@ -171,20 +171,18 @@ def _check_kind(field: Field, value: Value) -> None:
     """Reject a value of the wrong kind, or a size that is invalid."""
     if field.symbol is None:
         if field.default is not None and type(value) is not type(field.default) and value is not None:
-            raise FormulaError(
-                f"{field.name} is {shown(value)}, where {field.default!r} is of the right kind"
-            )
+            raise FormulaError(f"{field.name} is {shown(value)}; write a value such as {field.default!r}")
         if type(value) is int and abs(value) > _LARGEST:
             raise FormulaError(f"{field.name} is {shown(value)}, which is too large")
         return
     if isinstance(value, tuple) and len(value) != 2:
-        raise FormulaError(f"{field.name} is {shown(value)}, which is no size")
+        raise FormulaError(f"{field.name} is {shown(value)}, which is not a size")
     sizes = value if isinstance(value, tuple) else (value,)
     for size in sizes:
         if size is None and field.default is None and field.otherwise is None:
             continue
         if type(size) is not int or not 0 <= size <= _LARGEST:
-            raise FormulaError(f"{field.name} is {shown(value)}, which is no size")
+            raise FormulaError(f"{field.name} is {shown(value)}, which is not a size")
 
 
 def _describe(field: Field, value: Value, origin: FieldOrigin, values: Mapping[str, Value]) -> FieldValue:
@@ -212,7 +210,7 @@ def parse_changes(family: Family, texts: Sequence[str], class_name: str) -> dict
     for key, value in _parse_pairs(texts, names, f"the count of {family.name} depends on"):
         name = names[key]
         if name in fixed:
-            raise UsageError(f"--set {key}: {class_name} takes {fixed[name]} whatever the config says")
+            raise UsageError(f"--set {key}: {class_name} always has {fixed[name]}")
         if name in changes:
             raise UsageError(f"--set {key} is given twice")
         changes[name] = value
@@ -323,7 +321,9 @@ def _notes(config: Config, chosen: ModelClass, asked: str | None) -> tuple[str, 
     """Return notes for the user on the choice of the class."""
     if asked is not None or config.get("architectures"):
         return ()
-    return (f"the config names no architecture: {chosen.name}, without a head; --class chooses another",)
+    return (
+        f"the config names no architecture: counted as {chosen.name}, without a head; --class chooses another",
+    )
 
 
 def count_parts(family: Family, values: Values, model_class: ModelClass) -> dict[str, int]:

@@ -95,11 +95,11 @@ def _notes(modules: Sequence[_Module], found_in: str, source: str) -> Iterator[s
     if any(module.type is not None for module in modules):
         yield f"derived, not a closed form: terms are types and shapes of modules, from {found_in}"
         if untyped:
-            yield f"of no module that is known, so that names stand for types: {listed(untyped)}"
+            yield f"no known module, so names stand for types: {listed(untyped)}"
     else:
         yield (
             "derived, not a closed form: terms are names and shapes of modules' parameters, from the names in "
-            f"{source}, which does not tell the types of modules"
+            f"{source}, which has no types of modules"
         )
 
 

@@ -107,7 +107,7 @@ class Expression(Frozen):
         """
         number = self.evaluate(values)
         if type(number) is not int or number < 0:
-            raise FormulaError(f"{self.text}: is {shown(number)} with {self._read(values)}, and no count")
+            raise FormulaError(f"{self.text}: is {shown(number)} with {self._read(values)}, not a count")
         return number
 
     def holds(self, values: Values) -> bool:
@@ -175,7 +175,7 @@ def parse_expression(text: str) -> Expression:
         raise ValueError(f"{text[:40]!r}: is too long")
     for node in nodes:
         if not _is_allowed(node):
-            raise ValueError(f"{text!r}: has {type(node).__name__}, which no formula has")
+            raise ValueError(f"{text!r}: has {type(node).__name__}, which formulas do not allow")
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not _is_power(node):
             raise ValueError(
                 f"{text!r}: an exponent is a number from 0 to {_MOST_EXPONENT}, of no other power"

@@ -56,7 +56,7 @@ def find_files(source: str) -> SourceFiles:
         is_folder, is_there = path.is_dir(), path.exists() or path.is_symlink()
     except (OSError, RuntimeError) as error:  # RuntimeError: an unknown user, as in ~nobody
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{source}: no path and no name of a model: {reason}") from error
+        raise UsageError(f"{source}: neither a path nor the name of a model: {reason}") from error
     if is_folder:
         return _in_folder(source, path)
     if not is_there:

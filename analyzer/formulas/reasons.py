@@ -429,7 +429,7 @@ def _fill(reasons: list[Reason], nameless: int, side: Side) -> list[Reason]:
     is_all = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
     is_filled = is_all and side.kind == "model" and side.matched_by in (MatchedBy.NAMES, MatchedBy.SHAPES)
     certainty = Certainty.UNDECIDED if is_filled else _UNEXPLAINED
-    among = f"among the {format_count(nameless)} elements whose names tell no term"
+    among = f"among the {format_count(nameless)} elements whose names match no term"
     sentence = f"{'are' if is_filled else 'may be'} {among}"
     return [
         replace(each, sentence=sentence if each in short else each.sentence, certainty=certainty)
@@ -443,11 +443,11 @@ def _nameless(formula: Formula, side: Side) -> str:
     """Describe tensors that belong to no term."""
     other = None if formula.key is None else _other_family(load_family(formula.key), side)
     if other is not None:
-        return f"named as those of {other.name} are, not of {formula.family}; name the config of that model"
+        return f"named like those of {other.name}, not of {formula.family}; name the config of that model"
     tensors = "a tensor" if len(side.unmatched) == 1 else format_many(len(side.unmatched), "tensor")
     has_hint = side.kind == "model" and side.matched_by is MatchedBy.NAMES
     hint = "; --census finds them by their shapes" if has_hint else ""
-    return f"{tensors} whose names tell no term{hint}"
+    return f"{tensors} whose names match no term{hint}"
 
 
 def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, int]]:
@@ -546,7 +546,7 @@ def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | 
         return _describe_size(field.role, before, after)
     if part.times > 1 and elements % part.each == 0:
         have = format_count(part.times + elements // part.each)
-        return f"as many as {have} of them have, where the formula has {format_count(part.times)}"
+        return f"the elements of {have} of them, where the formula has {format_count(part.times)}"
     return None
 
 
@@ -569,5 +569,5 @@ def _tell_vectors(part: PartCount, vectors: int) -> str:
     if part.matrix_elements and not vectors:
         return "all vectors are missing: the biases were dropped"
     if not part.matrix_elements and 2 * vectors == part.vector_elements:
-        return "as many elements are missing as the norms have in biases"
-    return "vectors only: an exporter stores equal ones once, which `reconcile` tells"
+        return "half of the elements are missing, as many as the norm biases"
+    return "only vectors: an exporter stores equal ones once; `reconcile` shows which"

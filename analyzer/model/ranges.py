@@ -175,6 +175,6 @@ def check_location(location: str) -> None:
     is_drive = location[1:2] == ":"
     refused = not location or "\0" in location or "\\" in location or "://" in location
     if refused or is_drive or PurePath(location).is_absolute():
-        raise ExternalDataError(f"[external-escapes] location {location!r} is no relative path")
+        raise ExternalDataError(f"[external-escapes] location {location!r} is not a relative path")
     if posixpath.normpath(location).split("/")[0] == "..":  # decided before anything is looked up
         raise ExternalDataError(f"[external-escapes] location {location!r} leads outside the model's folder")

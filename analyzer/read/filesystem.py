@@ -36,7 +36,7 @@ def find(location: str) -> tuple[Store, str]:
     """
     if "::" in location:
         raise Unanswered(
-            "names a file inside another, which is not read from afar; unpack it and name the file"
+            "names a file inside an archive, which is not read remotely; unpack it and name the file"
         )
     try:
         filesystem, path = url_to_fs(location, skip_instance_cache=True)
@@ -45,7 +45,7 @@ def find(location: str) -> tuple[Store, str]:
     except Exception as error:  # noqa: BLE001 - every filesystem has errors of its own
         raise Unanswered(f"cannot be opened: {_said(error, location)}; {DOWNLOAD}") from None
     if isinstance(filesystem, LocalFileSystem):
-        raise Unanswered("is a file of this machine; name its path")
+        raise Unanswered("is a local file; name its path")
     return Filesystem(filesystem, location, Meter()), path
 
 

@@ -130,7 +130,7 @@ def read_attribute(window: Window, place: Field) -> Attribute:
                 rest.append(window.take(part.at, part.end))
     proto = _parse(b"".join(rest))
     if proto is None:
-        raise BrokenMessageError(window.source, place.at, place.end, "an attribute that is none")
+        raise BrokenMessageError(window.source, place.at, place.end, "an invalid attribute")
     return Attribute(place, proto.name, proto, dict(messages), discard_unknown(proto), text)
 
 
@@ -138,7 +138,7 @@ def _read_list(window: Window, place: Field) -> Attribute:
     """Parse a list of numbers or texts by protobuf, which is a hundred times as fast as `Window.fields` at its keys."""
     proto = _parse(window.take(place.start, place.end)) if place.end - place.start < _MOST else None
     if proto is None:
-        raise BrokenMessageError(window.source, place.at, place.end, "an attribute that is none")
+        raise BrokenMessageError(window.source, place.at, place.end, "an invalid attribute")
     messages: dict[int, list[Field]] = defaultdict(list)
     if _has_messages(proto):
         for part in window.fields(place.start, place.end):
@@ -554,7 +554,7 @@ def carried(
     if attribute.proto.ref_attr_name and not messages:
         # Its value is an attribute of the function's caller, and belongs to that node.
         if account != FUNCTIONS:
-            sentence = "takes its value from an attribute of a function, and is in none"
+            sentence = "takes its value from an attribute of a function, but is outside any function"
             book.unread.append(("undefined-input", (path, name), sentence))
         return
     is_list = node is not None and node.domain == _ML_DOMAIN and _is_list(attribute.proto)

@@ -192,8 +192,8 @@ class RemoteFile(Frozen):
         # A server may decode names, and more than once, so that it could open any other file.
         if set(location) & set("?#%"):
             raise ExternalDataError(
-                f"[external-escapes] location {location!r} has a ?, # or % in it, by which a server may open another "
-                "file; rename the file"
+                f"[external-escapes] location {location!r} has a ?, # or %, so a server may open another file; "
+                "rename the file"
             )
         if path == ".":
             raise ExternalDataError(f"[external-escapes] location {location!r} is the model's own folder")
@@ -319,7 +319,7 @@ def _find_on_hub(location: str) -> tuple[str, dict[str, str]] | None:
     except ValueError:  # its text may give advice that does not apply here
         uri = None
     if uri is None or not uri.path_in_repo:
-        raise Unanswered("is no file on the hub; write hf://<namespace>/<name>/<path>")
+        raise Unanswered("is not a file on the hub; write hf://<namespace>/<name>/<path>")
     return url, build_hf_headers(token=hub.token)
 
 

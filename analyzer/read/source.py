@@ -120,7 +120,7 @@ def _path_of(location: str) -> Path:
     """
     parts = urlsplit(location)
     if parts.netloc not in ("", "localhost"):
-        raise ModelReadError(f"{location}: names no file of this machine; write file:///<absolute path>")
+        raise ModelReadError(f"{location}: names no local file; write file:///<absolute path>")
     return Path(unquote(parts.path))
 
 

@@ -270,7 +270,7 @@ def locate_external(
     needed = dtype.nbytes(numel or 0)
     odd = sorted(entries.keys() - _EXTERNAL_KEYS)
     if odd:
-        book.unread.append(("unknown-fields", key, f"external data has keys of no meaning: {', '.join(odd)}"))
+        book.unread.append(("unknown-fields", key, f"external data has unknown keys: {', '.join(odd)}"))
     try:
         file = _sibling(book, entries.get("location", ""))
         offset, length = _range(entries, needed)
@@ -315,7 +315,7 @@ def _range(entries: dict[str, str], needed: int) -> tuple[int, int]:
         text = entries.get(key) or str(default)
         if not (text.isascii() and text.isdigit()) or len(text) > max(_MAX_DIGITS, len(str(default))):
             shown = text if len(text) <= _MAX_DIGITS else f"{text[:_MAX_DIGITS]}..."
-            raise ExternalDataError(f"[external-short] its {key} {shown!r} is no number of bytes")
+            raise ExternalDataError(f"[external-short] its {key} {shown!r} is not a number of bytes")
         numbers.append(int(text))
     return numbers[0], numbers[1]
 
@@ -369,14 +369,14 @@ def read_tensor(
         book.unread.append(("unknown-dtype", key, f"no element type has the number {fields.data_type}"))
     shape, numel = _shape(book, fields.dims, key)
     if fields.is_segment:
-        book.unread.append(("payload-mismatch", key, "one segment of a tensor, which nobody puts together"))
+        book.unread.append(("payload-mismatch", key, "one segment of a tensor; segments are not supported"))
     if fields.is_external:
         extent, payload = locate_external(book, fields.entries, dtype, shape, numel, key)
         nbytes = extent.length if extent is not None else 0
         book.nbytes[ORPHANED] += fields.inline
         if fields.inline:
             book.unread.append(
-                ("payload-mismatch", key, "a tensor that holds elements and refers to others outside")
+                ("payload-mismatch", key, "a tensor with elements both inside and in external data")
             )
     else:
         extent, nbytes = None, fields.inline
@@ -514,7 +514,9 @@ def read_sparse(
     key = (path, values.name)
     shape, dense = _shape(book, dims, key)
     if indices.extent is not None:
-        book.unread.append(("payload-mismatch", key, "its indices are in an external file, and not counted"))
+        book.unread.append(
+            ("payload-mismatch", key, "its indices are in an external file, which is not read")
+        )
     problem = None if dense is None else _check_indices(values, indices, shape, dense)
     if problem is not None:
         book.unread.append(("payload-mismatch", key, problem))

@@ -46,7 +46,7 @@ class Web:
             self.url = str(_parse(url))
             self._home = _parse(url).origin()
         except ValueError:
-            raise Unanswered("is no URL that can be asked for; check the name") from None
+            raise Unanswered("is not a valid URL; check the name") from None
         self._fs = fsspec.filesystem(self._home.scheme, skip_instance_cache=True)
         session = {**self._fs.client_kwargs, "auto_decompress": False}
         # Headers and credentials in fsspec's configuration go to this server, and not to redirects.
@@ -145,10 +145,10 @@ class Web:
         if first is None:
             return answer
         if headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-            raise Unanswered(f"the server sends it compressed, and no range of the file itself; {DOWNLOAD}")
+            raise Unanswered(f"the server compresses the file, so no range of it can be read; {DOWNLOAD}")
         end = offset + length if total is None else min(offset + length, total)
         if (first, last) != (offset, end - 1):
-            raise Unanswered(f"the server sends other bytes than were asked for; {DOWNLOAD}")
+            raise Unanswered(f"the server sends other bytes than requested; {DOWNLOAD}")
         return Answer(await self._body(response, end - offset), total, marks, answer.url)
 
     async def _body(self, response: aiohttp.ClientResponse, length: int) -> bytes:
@@ -157,7 +157,7 @@ class Web:
             body += chunk
             self.meter.bytes_read += len(chunk)
             if len(body) > length:
-                raise Unanswered(f"the server sends more bytes than were asked for; {DOWNLOAD}")
+                raise Unanswered(f"the server sends more bytes than requested; {DOWNLOAD}")
         if len(body) < length:
             raise Unanswered(f"the connection ended after {len(body):,} of {length:,} bytes; run again")
         return bytes(body)
@@ -185,7 +185,7 @@ def _span(response: aiohttp.ClientResponse, length: int) -> tuple[int | None, in
     if status == HTTPStatus.OK and size is not None and size <= length:  # the whole file, if it is small
         return (0 if size else None), size - 1, size
     if status == HTTPStatus.OK:
-        raise Unanswered(f"the server{_software(response)} offers no ranges; {DOWNLOAD}")
+        raise Unanswered(f"the server{_software(response)} does not support range requests; {DOWNLOAD}")
     if status != HTTPStatus.PARTIAL_CONTENT:
         raise Unanswered(_refusal(status))
     return int(first or -1), int(last or -1), known
@@ -202,7 +202,7 @@ def _refusal(status: int) -> str:
     except ValueError:
         answer = f"the server answers {status}"
     if status in (401, 403, 407):
-        return f"{answer}; check the token or the signature in the URL: many are for one file, and for some minutes"
+        return f"{answer}; check the token or the signature in the URL: many are valid for one file and a few minutes"
     if status in (404, 410):
         return f"{answer}; check the name"
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
@@ -219,7 +219,7 @@ async def _check_redirect(here: URL, there: URL) -> None:
     if there.scheme not in ("http", "https"):
         raise Unanswered(f"{where}, which is not followed; {DOWNLOAD}")
     if (here.scheme, there.scheme) == ("https", "http"):
-        raise Unanswered(f"{where}, which is not encrypted; name that URL if you trust the way there")
+        raise Unanswered(f"{where}, which is not encrypted; name that URL if you trust the connection")
     if here.host != there.host and await _is_inside(there.host) and not await _is_inside(here.host):
         raise Unanswered(f"{where}, inside this network; name that URL if that is what you want")
 
@@ -238,17 +238,17 @@ def _said(error: Exception, limit: float) -> str:
     """Return the reason for a missing answer, and the next step."""
     match error:
         case TimeoutError():
-            return f"there is no whole answer within {limit:.3g} s; run again, or {DOWNLOAD}"
+            return f"no complete answer within {limit:.3g} s; run again, or {DOWNLOAD}"
         case aiohttp.ClientConnectorDNSError():
-            return "the host is not known here; check the name and the network"
+            return "unknown host; check the name and the network"
         case aiohttp.ClientSSLError():
-            return f"there is no secure connection to the server ({error.os_error}); check its certificate"
+            return f"no secure connection to the server ({error.os_error}); check its certificate"
         case aiohttp.ClientConnectorError():
-            reason = os.strerror(error.errno) if error.errno else "no way to the server"
-            return f"cannot be connected to: {reason}; check the name and the network"
+            reason = os.strerror(error.errno) if error.errno else "no route to the server"
+            return f"no connection: {reason}; check the name and the network"
         case aiohttp.InvalidURL() | ValueError():
-            return "leads to a URL that cannot be asked for; check the name and the proxy"
+            return "leads to an invalid URL; check the name and the proxy"
         case aiohttp.ClientResponseError():
-            return f"what the server says cannot be understood ({type(error).__name__}); {DOWNLOAD}"
+            return f"the answer of the server is invalid ({type(error).__name__}); {DOWNLOAD}"
         case _:
             return f"the connection was cut ({type(error).__name__}); run again"

@@ -206,7 +206,7 @@ class Window:
                 open_groups.append(key >> 3)
             elif wire == _GROUP_END:
                 if open_groups.pop() != key >> 3:
-                    raise ValueError("a group that another ends")
+                    raise ValueError("a group with the end of another")
             elif wire == LENGTH:
                 length, offset = varint(head, offset)
                 offset += length

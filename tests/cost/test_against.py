@@ -104,7 +104,7 @@ def test_the_command_fails_where_the_config_says_something_else(tmp_path: Path) 
 def test_a_family_or_a_head_without_a_closed_form_has_no_answer(tmp_path: Path) -> None:
     ledger = audit_model(layer(tmp_path))
 
-    with pytest.raises(CostError, match="no family"):
+    with pytest.raises(CostError, match="its family has no closed form"):
         hold_work(ledger, {"model_type": "whisper", "architectures": ["WhisperModel"]}, "the config")
     with pytest.raises(CostError, match="classifier has no closed form"):
         hold_work(

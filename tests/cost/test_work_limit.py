@@ -29,7 +29,7 @@ def test_the_work_at_the_sizes_is_held_against_the_limit(model: Path, limit: str
     [
         ("2K", "b"),  # no size given
         ("b=4: much", "write it as 'batch=1,sequence=128: 12G'"),
-        ("b=1:9:x2: 2K", "a limit is of one size of each axis"),
+        ("b=1:9:x2: 2K", "a limit has one size for each axis"),
     ],
 )
 def test_a_limit_that_nobody_can_answer_is_not_green(model: Path, limit: str, said: str) -> None:

@@ -74,7 +74,7 @@ def test_a_number_of_layers_is_not_read_off_one_part_of_them() -> None:
     # Wider, not longer: the norms alone look like more layers.
     changed = {norms.key: norms.each * 8, attention.key: attention.value * 5 // 2 + 1}
     reasons = {reason.part: reason for reason in find_reasons(formula, _side(formula, changed))}
-    assert reasons[norms.key].sentence == "as many as 8 of them have, where the formula has 3"
+    assert reasons[norms.key].sentence == "the elements of 8 of them, where the formula has 3"
 
 
 @pytest.mark.export

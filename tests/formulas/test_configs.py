@@ -159,7 +159,7 @@ SIZES = [
     "wrong", [*SIZES, float("nan"), float("inf"), 10**4_000, -(10**4_000)], ids=range(19)
 )
 def test_what_is_no_size_is_refused_and_named(wrong: object) -> None:
-    with pytest.raises(FormulaError, match=r"^here: vocab_size is .{1,200}, which is no size$"):
+    with pytest.raises(FormulaError, match=r"^here: vocab_size is .{1,200}, which is not a size$"):
         count_config({"model_type": "bert", "vocab_size": wrong}, source="here")
 
 
@@ -168,10 +168,14 @@ def test_what_is_no_size_is_refused_and_named(wrong: object) -> None:
     [
         ("bert", {"hidden_size": None}, "hidden_size is null; give it a value, or leave it out for 768"),
         ("bert", {"hidden_size": [3, 4]}, "cannot be computed with hidden_size = (3, 4)"),
-        ("bert", {"is_decoder": "yes"}, "is_decoder is 'yes', where False is of the right kind"),
-        ("bert", {"is_decoder": 1}, "is_decoder is 1, where False is of the right kind"),
-        ("t5", {"feed_forward_proj": 5}, "feed_forward_proj is 5, where 'relu' is of the right kind"),
-        ("gpt2", {"n_embd": 5, "hidden_size": 6}, "says n_embd = 5 and hidden_size = 6, which are one field"),
+        ("bert", {"is_decoder": "yes"}, "is_decoder is 'yes'; write a value such as False"),
+        ("bert", {"is_decoder": 1}, "is_decoder is 1; write a value such as False"),
+        ("t5", {"feed_forward_proj": 5}, "feed_forward_proj is 5; write a value such as 'relu'"),
+        (
+            "gpt2",
+            {"n_embd": 5, "hidden_size": 6},
+            "says n_embd = 5 and hidden_size = 6, two names of one field",
+        ),
         ("gpt2", {"n_embd": 5, "hidden_size": 5.0}, "says n_embd = 5 and hidden_size = 5.0"),
         ("gpt2", {"n_embd": 1, "hidden_size": True}, "says n_embd = 1 and hidden_size = True"),
         ("llama", {"num_attention_heads": 0}, "hidden_size // num_attention_heads: divides by zero"),
@@ -182,20 +186,24 @@ def test_what_is_no_size_is_refused_and_named(wrong: object) -> None:
         ("mistral", {"sliding_window": 1.5}, "sliding_window"),
         ("mixtral", {"sliding_window": "x"}, "sliding_window: is 'x'"),
         ("mixtral", {"sliding_window": [4]}, "sliding_window: is (4,)"),
-        ("qwen3_moe", {"mlp_only_layers": 5}, "mlp_only_layers is 5, where () is of the right kind"),
+        ("qwen3_moe", {"mlp_only_layers": 5}, "mlp_only_layers is 5; write a value such as ()"),
         ("qwen3_moe", {"mlp_only_layers": ["a"]}, "mlp_only_layers = ('a',)"),
         ("vit", {"patch_size": 0}, "divides by zero with image_size = 224, patch_size = 0"),
         ("vit", {"image_size": {"height": 3, "width": 3}}, "image_size is {'height': 3, 'width': 3}"),
-        ("vit", {"image_size": []}, "image_size is (), which is no size"),
-        ("bert", {"id2label": 3}, "id2label is 3, and no map"),
-        ("bert", {"id2label": "abc"}, "id2label is 'abc', and no map"),
-        ("bert", {"id2label": True}, "id2label is True, and no map"),
-        ("bert", {"architectures": "BertModel"}, "architectures is 'BertModel', where ['BertModel']"),
+        ("vit", {"image_size": []}, "image_size is (), which is not a size"),
+        ("bert", {"id2label": 3}, "id2label is 3, not a map"),
+        ("bert", {"id2label": "abc"}, "id2label is 'abc', not a map"),
+        ("bert", {"id2label": True}, "id2label is True, not a map"),
+        (
+            "bert",
+            {"architectures": "BertModel"},
+            "architectures is 'BertModel'; write a list of names, such as ['BertModel']",
+        ),
         ("bert", {"architectures": {"a": 1}}, "architectures is {'a': 1}"),
         ("bert", {"architectures": [None]}, "architectures is [None]"),
         ("bert", {"architectures": [["BertModel"]]}, "architectures is [['BertModel']]"),
         ("bert", {"architectures": 5}, "architectures is 5"),
-        ("bert", {"model_type": ["bert"]}, "model_type is ['bert'], where 'bert' is of the right kind"),
+        ("bert", {"model_type": ["bert"]}, "model_type is ['bert']; write a name, such as 'bert'"),
         ("bert", {"model_type": {"bert": 1}}, "model_type is {'bert': 1}"),
         ("bert", {"model_type": 5}, "model_type is 5"),
         ("bert", {"model_type": True}, "model_type is True"),
@@ -215,7 +223,7 @@ def test_a_value_of_any_depth_is_refused_in_a_short_message(depth: int) -> None:
     for _ in range(depth):
         deep = [deep]
     for key, names in (("bert", ("vocab_size",)), ("gpt2", ("n_embd", "hidden_size"))):
-        with pytest.raises(FormulaError, match="is no size") as error:
+        with pytest.raises(FormulaError, match="is not a size") as error:
             count_config({"model_type": key, **dict.fromkeys(names, deep)})
         assert len(str(error.value)) < 200
 
@@ -282,9 +290,9 @@ def test_what_is_no_json_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("text", NO_CONFIG)
 def test_what_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(FormulaError, match="holds no JSON object"):
+    with pytest.raises(FormulaError, match="not a JSON object"):
         read_config(path)
-    _check_refused(path, "holds no JSON object")
+    _check_refused(path, "not a JSON object")
 
 
 def _check_refused(path: Path, message: str) -> None:
@@ -303,8 +311,8 @@ def _check_refused(path: Path, message: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"model_type": "bert", "hidden_size": NaN}', "hidden_size is nan, which is no size"),
-        ('{"model_type": "bert", "hidden_size": 1e999}', "hidden_size is inf, which is no size"),
+        ('{"model_type": "bert", "hidden_size": NaN}', "hidden_size is nan, which is not a size"),
+        ('{"model_type": "bert", "hidden_size": 1e999}', "hidden_size is inf, which is not a size"),
         (
             '{"model_type": "bert", "hidden_size": ' + "9" * 4_300 + "}",
             "hidden_size is a number of 14,285 bits",
@@ -314,11 +322,11 @@ def _check_refused(path: Path, message: str) -> None:
         ({"model_type": "bert", "hidden_size": "\x1b[31m\u202e\n"}, r"is '\x1b[31m\u202e\n', which"),
         ({"model_type": "bert", "hidden_size": {"\x1b[2J": 1}}, r"is {'\x1b[2J': 1}, which"),
         ({"model_type": "bert", "hidden_size": "\ud800"}, r"is '\ud800', which"),
-        ({"model_type": "bert", "id2label": "\x1b]0;x\x07"}, r"id2label is '\x1b]0;x\x07', and no map"),
-        ({"model_type": "bert", "architectures": "\x9b31m"}, r"architectures is '\x9b31m', where"),
+        ({"model_type": "bert", "id2label": "\x1b]0;x\x07"}, r"id2label is '\x1b]0;x\x07', not a map"),
+        ({"model_type": "bert", "architectures": "\x9b31m"}, r"architectures is '\x9b31m'; write"),
         ({"model_type": ["bert"]}, "model_type is ['bert']"),
         ({"model_type": {"a": {"b": []}}}, "model_type is {'a': {'b': []}}"),
-        ({"model_type": "vit", "patch_size": []}, "patch_size is (), which is no size"),
+        ({"model_type": "vit", "patch_size": []}, "patch_size is (), which is not a size"),
     ],
 )
 def test_the_command_names_file_and_field_in_one_line(tmp_path: Path, content: Written, message: str) -> None:
@@ -371,9 +379,9 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     os.mkfifo(path)
-    with pytest.raises(FormulaError, match="no such file, or none that can be read"):
+    with pytest.raises(FormulaError, match="no such file, or not readable"):
         read_config(path)
-    _check_refused(path, "none that can be read")
+    _check_refused(path, "not readable")
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -382,16 +390,16 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     lost = tmp_path / "lost.json"
     lost.symlink_to(tmp_path / "nowhere")
     for path in (loop, lost, tmp_path):
-        with pytest.raises(FormulaError, match="no such file, or none that can be read"):
+        with pytest.raises(FormulaError, match="no such file, or not readable"):
             read_config(path)
-    _check_refused(loop, "none that can be read")
-    _check_refused(lost, "none that can be read")
+    _check_refused(loop, "not readable")
+    _check_refused(lost, "not readable")
 
 
 def test_a_device_is_not_read() -> None:
     if not Path("/dev/zero").exists():
         pytest.skip("the system has no such device")
-    _check_refused(Path("/dev/zero"), "none that can be read")
+    _check_refused(Path("/dev/zero"), "not readable")
 
 
 # --set
@@ -427,7 +435,7 @@ def test_changes_that_name_nothing_are_refused(texts: list[str], message: str) -
 
 
 def test_a_change_to_what_the_class_decides_is_refused() -> None:
-    with pytest.raises(UsageError, match="T5Model takes True whatever the config says"):
+    with pytest.raises(UsageError, match="T5Model always has True"):
         parse_changes(load_family("t5"), ["tie_word_embeddings=false"], "T5Model")
 
 

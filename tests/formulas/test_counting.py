@@ -329,7 +329,7 @@ def test_changes_go_before_the_config_and_are_remembered() -> None:
 
 
 def test_a_change_to_what_is_no_size_is_refused() -> None:
-    with pytest.raises(FormulaError, match="here: num_hidden_layers is 'six', which is no size"):
+    with pytest.raises(FormulaError, match="here: num_hidden_layers is 'six', which is not a size"):
         counted({"model_type": "bert"}, changes={"num_hidden_layers": "six"}, source="here")
 
 

@@ -212,7 +212,7 @@ def test_without_module_types_names_and_shapes_are_the_terms() -> None:
     assert (formula.family, formula.class_name) == ("model.safetensors", "")
     assert formula.notes == (
         "derived, not a closed form: terms are names and shapes of modules' parameters, from the names in "
-        "folder/model.safetensors, which does not tell the types of modules",
+        "folder/model.safetensors, which has no types of modules",
     )
 
 
@@ -228,7 +228,7 @@ def test_what_the_class_does_not_know_is_a_term_by_its_names() -> None:
         ("Linear 2x3/fc", "the census of Net"),
         ("scale 3/extra", "names in net"),
     ]
-    assert formula.notes[1] == "of no module that is known, so that names stand for types: extra.scale"
+    assert formula.notes[1] == "no known module, so names stand for types: extra.scale"
 
 
 def test_parameters_of_the_root_and_scalars_are_parts() -> None:

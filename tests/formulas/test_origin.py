@@ -142,11 +142,11 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path, checkpoint: Path) 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/" * 3_000, "x" * 100_000])
 def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
-    refused(name, UsageError, "no path and no name of a model: File name too long")
+    refused(name, UsageError, "neither a path nor the name of a model: File name too long")
 
 
 def test_the_home_of_nobody_is_refused() -> None:
-    refused("~no-such-user-here/config.json", UsageError, "no path and no name of a model")
+    refused("~no-such-user-here/config.json", UsageError, "neither a path nor the name of a model")
 
 
 def test_links_that_lead_nowhere_are_refused_and_not_asked_of_a_hub(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_links_that_lead_nowhere_are_refused_and_not_asked_of_a_hub(tmp_path: Pa
     other.symlink_to(one)
     lost.symlink_to(tmp_path / "nowhere")
     for path in (loop, one, lost):
-        refused(path, FormulaError, "no such file, or none that can be read")
+        refused(path, FormulaError, "no such file, or not readable")
 
 
 def test_a_config_that_is_a_folder_or_a_loop_is_none(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_config_that_is_a_folder_or_a_loop_is_none(tmp_path: Path) -> None:
 def test_a_pipe_is_not_opened(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)  # opening it would block for ever
 
-    refused(tmp_path / name, FormulaError, "none that can be read")
+    refused(tmp_path / name, FormulaError, "not readable")
     with pytest.raises(UsageError, match=r"holds no config\.json"):
         find_files(str(tmp_path))
 
@@ -185,7 +185,7 @@ def test_a_device_is_not_opened(device: str) -> None:
     if not Path(device).exists():
         pytest.skip("the system has no such device")
 
-    refused(device, FormulaError, "none that can be read")
+    refused(device, FormulaError, "not readable")
 
 
 @pytest.mark.parametrize("start", [b"", b"{", b'{"kind": "onnxledger-manifest"', b"[" * 4096])

@@ -150,7 +150,7 @@ def test_merged_vectors_point_to_reconcile() -> None:
         vectors={**file.vectors, key: file.vectors[key] - 8},
     )
     (reason,) = find_reasons(formula, side)
-    assert reason.sentence == "vectors only: an exporter stores equal ones once, which `reconcile` tells"
+    assert reason.sentence == "only vectors: an exporter stores equal ones once; `reconcile` shows which"
 
 
 def test_what_a_reconciliation_knows_goes_first() -> None:

@@ -85,4 +85,4 @@ def test_names_of_another_family_are_recognized() -> None:
     formula = preset("roberta-base")
     nameless = replace(side_of(formula, unmatched=names), counts={}, vectors={})
     (told,) = [reason for reason in find_reasons(formula, nameless) if reason.part == NO_TERM]
-    assert told.sentence == "named as those of GPT-2 are, not of RoBERTa; name the config of that model"
+    assert told.sentence == "named like those of GPT-2, not of RoBERTa; name the config of that model"

@@ -202,7 +202,7 @@ def test_other_bytes_than_were_asked_for_are_refused(server):
     write(server.folder / "model.onnx", apart())
     server.switches.content_range = "bytes 5-{last}/{total}"
 
-    with pytest.raises(ModelReadError, match="other bytes than were asked for"):
+    with pytest.raises(ModelReadError, match="other bytes than requested"):
         read_model(server.url("model.onnx"))
 
 

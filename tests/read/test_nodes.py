@@ -402,7 +402,11 @@ def test_attribute_of_a_caller_outside_of_any_function_is_told():
 
     assert list(model.tensors()) == []
     assert model.unread == (
-        ("undefined-input", ((), "c"), "takes its value from an attribute of a function, and is in none"),
+        (
+            "undefined-input",
+            ((), "c"),
+            "takes its value from an attribute of a function, but is outside any function",
+        ),
     )
 
 
@@ -441,7 +445,7 @@ def test_stored_list_that_is_broken_is_refused_and_not_dropped():
     attribute = block(1, "offset") + block(7, bytes(5)) + integer(20, 6)
     node = block(4, "Scaler") + block(7, "ai.onnx.ml") + block(5, attribute)
 
-    with pytest.raises(ModelReadError, match=r"\[not-onnx\].*an attribute that is none"):
+    with pytest.raises(ModelReadError, match=r"\[not-onnx\].*an invalid attribute"):
         model_of(node)
 
 
@@ -579,7 +583,7 @@ def test_graph_deeper_than_protobuf_reads_is_located():
 @pytest.mark.parametrize("note", LONG, ids=["long", "short"])
 @pytest.mark.parametrize("content", [block(7, bytes(5)), block(8, b"\x80")], ids=["cut float", "cut number"])
 def test_list_that_is_broken_is_refused_by_its_place(content, note):
-    with pytest.raises(ModelReadError, match="no protobuf message at byte 0: an attribute that is none"):
+    with pytest.raises(ModelReadError, match="no protobuf message at byte 0: an invalid attribute"):
         attribute_of(block(1, "a") + note + content + integer(20, 6))
 
 

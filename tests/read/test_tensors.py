@@ -262,7 +262,7 @@ def test_list_of_many_dimensions_is_told_by_the_first():
             TensorProto(
                 name="w", dims=[1], data_type=TensorProto.INT8, raw_data=b"1", segment={"begin": 0, "end": 1}
             ),
-            "one segment of a tensor, which nobody puts together",
+            "one segment of a tensor; segments are not supported",
         ),
     ],
 )
@@ -443,7 +443,7 @@ def test_external_indices_are_told_and_not_counted():
 
     assert next(model.tensors()).nbytes == 12
     assert unread(model) == [
-        ("payload-mismatch", "w", "its indices are in an external file, and not counted")
+        ("payload-mismatch", "w", "its indices are in an external file, which is not read")
     ]
 
 
@@ -490,7 +490,7 @@ def test_entries_that_the_format_defines_and_nobody_needs_are_ignored():
 def test_entries_of_other_names_are_told_and_ignored():
     model = model_of(external("w", [4], location="w.bin", __class__="x", evil="y"), w_bin=bytes(16))
 
-    assert unread(model) == [("unknown-fields", "w", "external data has keys of no meaning: __class__, evil")]
+    assert unread(model) == [("unknown-fields", "w", "external data has unknown keys: __class__, evil")]
     assert next(model.tensors()).nbytes == 16
 
 
@@ -586,7 +586,7 @@ def test_external_tensor_with_elements_in_the_file_too_is_told_and_those_are_nob
     assert next(model.tensors()).nbytes == 16
     assert dict(model.structure)[ORPHANED] == 16
     assert unread(model) == [
-        ("payload-mismatch", "w", "a tensor that holds elements and refers to others outside")
+        ("payload-mismatch", "w", "a tensor with elements both inside and in external data")
     ]
 
 

@@ -132,7 +132,7 @@ def test_twenty_thousand_groups_within_each_other_are_refused_without_recursion(
         (b"\x80", "it ends there"),
         (b"\x08\x80\x80", "it ends there"),
         (key(1, 3) + integer(1, 1), "it ends there"),
-        (key(1, 3) + key(2, 4), "a group that another ends"),
+        (key(1, 3) + key(2, 4), "a group with the end of another"),
         (key(1, 3) + b"\x0e", "wire type 6"),
         (key(1, 3) + block(2, "text")[:-1] + key(1, 4), "a group without an end|it ends there"),
     ],

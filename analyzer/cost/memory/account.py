@@ -147,7 +147,7 @@ class Account(Mutable):
                 self.held,
             )
         if unknown:
-            note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that nobody knows before the run"
+            note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that are unknown before the run"
             return Needed(
                 (*fixed, Item("activations", None, Basis.MODELLED, note=note)),
                 None,
@@ -221,7 +221,7 @@ class Account(Mutable):
             "scratch of kernels",
             None,
             Basis.MODELLED,
-            note="not modelled: what kernels ask for while they run",
+            note="not modelled: memory that kernels request during the run",
         )
         yield Item(
             "growth of the arena",
@@ -231,7 +231,7 @@ class Account(Mutable):
         )
         if self.packed.untold:
             named = ", ".join(self.packed.untold)
-            note = f"not modelled: copies that these make of their weights: {named}"
+            note = f"not modelled: copies of the weights of these operators: {named}"
             yield Item("prepacked weights that are not known", None, Basis.MODELLED, note=note)
         if self.untold:
             note = (
@@ -242,13 +242,13 @@ class Account(Mutable):
         cast = self._cast_in_advance()
         if cast:
             note = (
-                f"not modelled: with optimizations, its default, onnxruntime makes FLOAT of {cast:,} FLOAT16 "
-                f"tensor{'s' * (cast != 1)} in advance, and packs them; --optimization all plans that"
+                f"not modelled: by default, onnxruntime casts {cast:,} FLOAT16 tensor{'s' * (cast != 1)} to FLOAT "
+                "when it loads the model, and packs them; --optimization all plans that"
             )
             yield Item("FLOAT16 weights in FLOAT", None, Basis.MODELLED, note=note)
         nested = sum(node.nested for node in self.described.nodes)
         if nested:
-            note = f"not modelled: what {nested:,} nodes in graphs of If, Loop and Scan ask for"
+            note = f"not modelled: memory of {nested:,} nodes in graphs of If, Loop and Scan"
             yield Item("nested graphs", None, Basis.MODELLED, note=note)
 
     def _cast_in_advance(self) -> int:

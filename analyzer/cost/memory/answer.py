@@ -124,7 +124,7 @@ def _of_provider(asked: Asked) -> Iterator[Item]:
     if asked.is_gpu:
         note = "not modelled: copies that a GPU's kernels make of their weights, in another order or type"
         yield Item("prepacked weights", None, Basis.MODELLED, note=note)
-        note = "not modelled: what the provider of a GPU takes for its context, its libraries and their workspaces"
+        note = "not modelled: the context, libraries and workspaces of the GPU provider"
         yield Item("context and workspaces of the GPU", None, Basis.MODELLED, note=note)
 
 
@@ -139,7 +139,7 @@ def file_of(ledger: Ledger) -> Path:
     if model.traffic is not None:
         raise CostError(f"{name}: memory is planned from a local file; download it, and name that")
     if len(ledger.model.components) > 1:
-        raise CostError(f"{name}: has several models, each with a memory of its own; name one of its files")
+        raise CostError(f"{name}: has several models, each with its own memory; name one of its files")
     path = Path(model.path)
     return path / model.files[0].path if path.is_dir() else path
 

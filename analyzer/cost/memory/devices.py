@@ -42,7 +42,7 @@ def find_device(name: str) -> Device:
     entry = _table().get(name.lower())
     if entry is None:
         near = get_close_matches(name.lower(), _table(), 1)
-        known = f"did you mean {near[0]}? Else" if near else f"there are {', '.join(_table())}; of another"
+        known = f"did you mean {near[0]}? Else" if near else f"there are {', '.join(_table())}; for another"
         raise UsageError(
             f"--device {printable(name)}: no such device; {known} give its memory, as --memory 8GiB"
         )

@@ -162,7 +162,7 @@ def _started(program: str) -> Iterator[Child]:
         with open(os.devnull, "wb") as log:  # noqa: PTH123 - no path of a file
             child = Child(program, log=log, environment={"ORT_DISABLE_TELEMETRY": "1"})
     except OSError as error:
-        raise CostError(f"no process that infers shapes can be started: {error}") from error
+        raise CostError(f"cannot start a process to infer shapes: {error}") from error
     try:
         yield child
     finally:

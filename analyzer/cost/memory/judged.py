@@ -63,7 +63,7 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
     needed = answer.needed
     if needed.total is None:
         why = next((line.note for line in needed.lines if line.line == "activations"), "")
-        return _untold(limit, path, f"{why}; what a run takes cannot be told")
+        return _untold(limit, path, f"{why}; the memory of a run is unknown")
     known = sorted((line for line in needed.lines if line.value), key=lambda line: -(line.value or 0))
     exceeded = needed.total - limit.nbytes
     untold = ", ".join(line.line for line in needed.lines if line.value is None)
@@ -71,8 +71,10 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
     if not has_failed:
         most = answer.most
         if most is None or most > limit.nbytes:
-            told = "nobody knows how much" if most is None else f"up to {format_bytes(most - needed.total)}"
-            why = f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan ask for {told} more"
+            told = "an unknown amount" if most is None else f"up to {format_bytes(most - needed.total)}"
+            why = (
+                f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan need {told} more"
+            )
             return _untold(limit, path, why)
     at = ", ".join(f"{axis.name}={axis.size}" for axis in _named(answer.axes))
     graph = (
@@ -80,7 +82,7 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
         if limit.level is None
         else f"onnxruntime's graph of it ({limit.level})"
     )
-    said = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, {graph}, without what is not modelled: {untold}"
+    said = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, {graph}; not modelled: {untold}"
     return Verdict(
         limit.rule,
         path,
