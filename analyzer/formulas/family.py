@@ -430,9 +430,9 @@ def _check_keys(where: str, item: Mapping[str, Any], *known: str) -> None:
 def _check(family: Family) -> None:
     names = [part.name for part in family.parts]
     if len(set(names)) < len(names):
-        raise ValueError(f"{family.key}: a part's name stands twice")
+        raise ValueError(f"{family.key}: a part's name appears twice")
     if len(set(family.symbols.values())) < len(family.symbols):
-        raise ValueError(f"{family.key}: a symbol stands twice")
+        raise ValueError(f"{family.key}: a symbol appears twice")
     known = {*family.fields, *(value.name for value in family.values)}
     for where, expression in family.located:
         for name in expression.names:

@@ -341,7 +341,7 @@ def _each(function: Callable[..., Any]) -> Callable[[_Call], Array]:
 def _clip(call: _Call) -> Array:
     found = call.array(0)
     if {"min", "max"} & set(call.node.settings):
-        raise ValueError("bounds of before opset 11")
+        raise ValueError("bounds as attributes, before opset 11")
     for slot, bound in ((1, np.maximum), (2, np.minimum)):
         limit = call.optional(slot)
         found = found if limit is None else bound(found, limit)
@@ -596,9 +596,9 @@ def _resize(call: _Call) -> Array:
     data, settings = call.array(0), call.node.settings
     scales, sizes = call.optional(2), call.optional(3)
     if len(call.operands) < 3 or settings.get("mode", "nearest") != "nearest" or "axes" in settings:
-        raise ValueError("another way to resize")
+        raise ValueError("another mode of Resize")
     if settings.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise ValueError("another size than is told")
+        raise ValueError("a Resize that keeps the aspect ratio")
     if sizes is not None and sizes.size:
         shape = call.check([int(dim) for dim in sizes.reshape(-1)])
         ratios = [new / old for new, old in zip(shape, data.shape, strict=True)]

@@ -352,7 +352,7 @@ def _apart(places: Sequence[Field], number: int) -> list[Sequence[Field]]:
 
 def _unparsed(book: Book, start: int, end: int) -> ModelReadError:
     return ModelReadError(
-        f"{book.source.name}: [not-onnx] bytes {start:,} to {end:,} are no part of an ONNX graph, or are nested "
+        f"{book.source.name}: [not-onnx] bytes {start:,} to {end:,} are not part of an ONNX graph, or are nested "
         "deeper than protobuf reads; check the download, or export it again"
     )
 

@@ -109,7 +109,7 @@ def test_a_cluster_whose_address_nobody_told_is_refused(
     done = run_here("survey", zoo, "-o", tmp_path / "lake", "--engine", engine)
 
     assert done.returncode == 2
-    assert f"--engine {engine}: where?" in done.stderr
+    assert f"--engine {engine}: no address" in done.stderr
 
 
 @pytest.mark.slow

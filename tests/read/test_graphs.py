@@ -162,7 +162,7 @@ def test_field_of_another_wire_type_is_unknown(number):
 
 @pytest.mark.parametrize("number", [11, 12, 13, 14])
 def test_value_that_is_no_message_is_refused_by_its_place(number):
-    with pytest.raises(ModelReadError, match=r"\[not-onnx\] bytes \d+ to \d+ are no part of an ONNX graph"):
+    with pytest.raises(ModelReadError, match=r"\[not-onnx\] bytes \d+ to \d+ are not part of an ONNX graph"):
         model_of(block(number, b"\x0a\x7f"))
 
 
