@@ -122,14 +122,16 @@ def test_account_that_does_not_sum_up_is_a_defect_and_no_result(tmp_path, monkey
     names = (*Role, *STRUCTURE, PADDING)
     booked_wrongly(monkeypatch, accounts=tuple(Account(name, int(name == "parameter")) for name in names))
 
-    with pytest.raises(LedgerError, match="accounts hold 1 bytes, the files"):
+    with pytest.raises(LedgerError, match="accounts hold 1 bytes, but the files have"):
         audit(tmp_path, text_model("g (float[1] x) => (float[1] y) { y = Relu(x) }"))
 
 
 def test_shared_bytes_that_do_not_sum_up_are_a_defect_and_no_result(tmp_path, monkeypatch):
     booked_wrongly(monkeypatch, shared=7)
 
-    with pytest.raises(LedgerError, match="payload accounts and what is shared hold 7 bytes, the tensors 0"):
+    with pytest.raises(
+        LedgerError, match="payload accounts and shared bytes are 7 bytes, but the tensors have 0"
+    ):
         audit(tmp_path, text_model("g (float[1] x) => (float[1] y) { y = Relu(x) }"))
 
 

@@ -149,7 +149,7 @@ day = 2024-01-31
         "onnxledger.toml:2: 'mach' is not a key here; did you mean 'match'?",
         "onnxledger.toml:3: match: must be 'all' or 'first'; did you mean 'first'?",
         "onnxledger.toml:5: 'group' is not a key here; did you mean 'groups'?",
-        "onnxledger.toml:9: groups, '[x]': names in brackets are the report's own, such as [ungrouped]",
+        "onnxledger.toml:9: groups, '[x]': names in brackets are reserved for the report, such as [ungrouped]",
         "onnxledger.toml:10: groups, 'enc': missing ), unterminated subpattern at position 0 in '('",
         "onnxledger.toml:11: groups, '': a group needs a name",
         "onnxledger.toml:14: groups, 'lists': Possible nested set at position 1 in '[[:alpha:]]'",

@@ -128,7 +128,7 @@ def test_name_that_is_no_utf8_is_told_as_it_is_shown(tmp_path):
 
     assert told(tmp_path, crafted, "non-utf8-name") == (
         WARNING,
-        "1 name is no UTF-8; shown with bytes escaped",
+        "1 name is not UTF-8; shown with bytes escaped",
         (r"\xff",),
     )
 
@@ -148,9 +148,9 @@ def test_names_that_steer_a_terminal_are_told(tmp_path):
 @pytest.mark.parametrize(
     ("version", "why"),
     [
-        (3, "as this IR version demands"),
-        (4, "so whoever runs the model may give other values"),
-        (10, "so whoever runs the model may give other values"),
+        (3, "as this IR version requires"),
+        (4, "so a caller may replace their values"),
+        (10, "so a caller may replace their values"),
     ],
 )
 def test_initializer_that_is_an_input_too_is_told(tmp_path, version, why):
@@ -175,7 +175,7 @@ def test_model_without_opsets_is_told(tmp_path):
     severity, message, _ = told(tmp_path, proto, "no-opset")
 
     assert severity is WARNING
-    assert message.startswith("imports no opset")
+    assert message.startswith("the model imports no opset")
 
 
 @pytest.mark.parametrize(("version", "is_old"), [(1, True), (6, True), (7, False), (18, False)])
@@ -206,7 +206,7 @@ def test_opsets_that_contradict_or_are_no_version_are_told(tmp_path, opsets, sub
 
     assert told(tmp_path, proto, "invalid-version") == (
         WARNING,
-        "opsets that contradict each other or are no version",
+        "opset imports that contradict each other, or are not valid versions",
         subjects,
     )
 
@@ -226,7 +226,9 @@ def test_ir_version_that_nobody_knows_is_told(tmp_path, version):
     severity, message, subjects = told(tmp_path, proto, "invalid-version")
 
     assert (severity, subjects) == (WARNING, ())
-    assert message.startswith(f"IR version {version} is none that onnx {onnx.__version__} knows")
+    assert message.startswith(
+        f"IR version {version} is unknown to onnx {onnx.__version__}, which knows 1 to "
+    )
 
 
 # functions
@@ -252,7 +254,7 @@ def test_functions_that_call_themselves_are_told(tmp_path):
 
     assert severity is WARNING
     assert subjects[:2] == ("function:my:f", "function:my:g")
-    assert "call themselves, directly or by others: no runtime can inline that" in message
+    assert "call themselves, directly or through other functions; no runtime can inline that" in message
 
 
 def test_function_that_one_in_a_circle_calls_is_not_recursive_itself(tmp_path):
@@ -273,7 +275,7 @@ def test_function_that_one_in_a_circle_calls_is_not_recursive_itself(tmp_path):
 def test_function_that_exists_twice_is_told(tmp_path):
     assert told(tmp_path, with_functions(function("f", ""), function("f", "")), "duplicate-function") == (
         WARNING,
-        "1 function is defined more than once; the first of a name is taken for the called one",
+        "1 function is defined more than once; calls are taken to mean the first definition",
         ("my.f",),
     )
 
@@ -294,7 +296,7 @@ def nested(depth: int) -> bytes:
 def test_graphs_nested_deeper_than_protobuf_reads_are_told(tmp_path, depth, is_deep):
     found = [f for f in audit(tmp_path, nested(depth)).findings if f.id == "deep-nesting"]
 
-    message = f"graphs are nested {depth} deep; what reads ONNX through protobuf stops at 32"
+    message = f"graphs are nested {depth} deep; protobuf parsers stop at 32"
     assert found == ([Finding("deep-nesting", WARNING, message)] if is_deep else [])
 
 
@@ -308,7 +310,7 @@ def test_value_that_nothing_provides_is_told(tmp_path):
 
     assert told(tmp_path, proto, "undefined-input") == (
         WARNING,
-        "2 values are read and provided by nothing",
+        "2 values are read, but never provided",
         ("nope", "other"),
     )
 
@@ -332,7 +334,7 @@ def test_value_that_is_read_before_it_is_computed_is_told(tmp_path):
 
     assert told(tmp_path, proto, "not-sorted") == (
         WARNING,
-        "1 value is read before being computed, or in a circle",
+        "1 value is read before being computed, or part of a cycle",
         ("h",),
     )
 
@@ -342,7 +344,7 @@ def test_value_that_is_computed_twice_is_told(tmp_path):
 
     assert told(tmp_path, proto, "duplicate-output") == (
         WARNING,
-        "2 values are computed by more than one node, or by a node and given besides",
+        "2 values are computed by more than one node, or also an input or a stored tensor",
         ("x", "y"),
     )
 
@@ -663,7 +665,7 @@ def test_copies_are_told_with_elements_bytes_and_names(tmp_path):
 
     sentence = "9 elements (36 bytes) are stored again"
     assert ledger.findings == (
-        Finding("duplicate-content", WARNING, f"{sentence}, as it stands", ("b = a",), 36),
+        Finding("duplicate-content", WARNING, f"{sentence}, unchanged", ("b = a",), 36),
         Finding("transposed-copy", WARNING, f"{sentence}, transposed", ("t = a",), 36),
     )
 

@@ -310,7 +310,10 @@ def test_key_or_depth_that_does_not_exist_is_refused(ledger, by, depth):
 @pytest.mark.parametrize(
     ("by", "message"),
     [
-        ("scope,bytes", "'bytes' is not one of scope, block, stage, op, dtype, role; bytes stands alone"),
+        (
+            "scope,bytes",
+            "'bytes' is not one of scope, block, stage, op, dtype, role; bytes cannot be combined with another key",
+        ),
         ("scope,colour", "'colour' is not one of scope, block, stage, op, dtype, role"),
     ],
 )

@@ -199,7 +199,7 @@ def test_groups_in_common_are_a_finding_and_none_where_the_first_has_all(ledger)
         (["x="], "write NAME=REGEX"),
         (["a=x", "a=y"], "'a' is given twice"),
         (["a=("], "'a': .* in '\\('"),
-        (["[ungrouped]=x"], "names in brackets are the report's own"),
+        (["[ungrouped]=x"], "names in brackets are reserved for the report"),
         ([" =x"], "a group needs a name"),
     ],
 )

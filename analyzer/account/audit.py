@@ -190,13 +190,14 @@ def _check(ledger: Ledger) -> None:
     booked = sum(account.nbytes for account in ledger.accounts)
     if booked != ledger.file_nbytes:
         raise LedgerError(
-            f"{ledger.model.path}: accounts hold {booked:,} bytes, the files {ledger.file_nbytes:,}"
+            f"{ledger.model.path}: the accounts hold {booked:,} bytes, but the files have "
+            f"{ledger.file_nbytes:,}"
         )
     claimed = sum(account.nbytes for account in ledger.accounts[: len(Role)]) + ledger.shared_nbytes
     if claimed != ledger.stored_nbytes:
         raise LedgerError(
-            f"{ledger.model.path}: payload accounts and what is shared hold {claimed:,} bytes, the tensors "
-            f"{ledger.stored_nbytes:,}"
+            f"{ledger.model.path}: the payload accounts and shared bytes are {claimed:,} bytes, but the "
+            f"tensors have {ledger.stored_nbytes:,}"
         )
     if sum(ledger.basis.values()) != ledger.stored_elements:
         raise LedgerError(f"{ledger.model.path}: the evidence does not cover every stored element")

@@ -128,7 +128,7 @@ def _say_hidden(hidden: Iterable[Hides]) -> str:
             "how many parameters PyTorch had"
         )
     if number := counts["factor"] + counts["bias"]:
-        said.append(f"a factor or a bias was put into {format_many(number, 'layer')}")
+        said.append(f"a factor or a bias was folded into {format_many(number, 'layer')}")
     if number := counts["computed"]:
         word = (
             "was computed from parameters before it was"
@@ -137,11 +137,11 @@ def _say_hidden(hidden: Iterable[Hides]) -> str:
         )
         said.append(f"{format_many(number, 'tensor')} {word} stored")
     if number := counts["padding"]:
-        said.append(f"zeros may fill {format_many(number, 'tensor')} up")
+        said.append(f"{format_many(number, 'tensor')} may contain zero padding")
     if number := counts["buffer"]:
         said.append(f"{format_many(number, 'tensor')} may be, or hold, a buffer")
     if number := counts["repeated"]:
-        said.append(f"{format_many(number, 'tensor')} may repeat what is there already")
+        said.append(f"{format_many(number, 'tensor')} may repeat values that are stored already")
     if number := counts["merged"]:
         said.append(f"{format_many(number, 'tensor')} may stand for several parameters of equal content")
     if number := counts["scalar"]:
@@ -251,7 +251,7 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     return found
 
 
-_FILLED = "zeros into which others are written may be parameters that were never trained"
+_FILLED = "zeros that nodes overwrite may be parameters that were never trained"
 _UNEXPLAINED = "numbers that no rule explains may be learned: see the finding unattributed"
 
 
@@ -264,17 +264,17 @@ def _may_be_learned(entry: Entry, ledger: Ledger) -> bool:
     return ledger.live is not None and entry.tensor.key in ledger.live.tensors
 
 
-_ONE_NAME = "contents were not looked at, so what has one name in two files counts once"
+_ONE_NAME = "contents were not looked at, so tensors of one name in two files count once"
 
 
 def _say_why(ledger: Ledger) -> str:
     """Say why contents were not all compared; "" if they were."""
     if ledger.content == "none":
-        return f"contents were not looked at, so what is stored twice may count twice; {LOOK}"
+        return f"contents were not looked at, so a tensor stored twice may count twice; {LOOK}"
     unread = next((finding for finding in ledger.findings if finding.id in UNREAD), None)
     return "" if unread is None else say_unread(unread)
 
 
 def say_unread(finding: Finding) -> str:
     """Say that tensors could not be read, and why."""
-    return f"not all of it could be read: {finding.message} ({finding.id})"
+    return f"parts of the file could not be read: {finding.message} ({finding.id})"

@@ -124,7 +124,7 @@ class Meaning(Frozen, kw_only=True):
         return self.values in ("cast", "coded", "computed")
 
 
-_ROWS = "of a table of which the file has some rows only"
+_ROWS = "of a table of which the file has only some rows"
 
 MEANINGS: Mapping[Line, Meaning] = {
     Line.IDENTICAL: Meaning(values="kept"),
@@ -143,7 +143,7 @@ MEANINGS: Mapping[Line, Meaning] = {
         in_formula="equal to other parameters, which the exporter stored once",
     ),
     Line.REMOVED_ZERO: Meaning(
-        values="none", has_tensor=False, in_formula="biases of zeros, which the exporter took off"
+        values="none", has_tensor=False, in_formula="zero biases, which the exporter removed"
     ),
     Line.FOLDED_BATCHNORM: Meaning(
         values="computed",
@@ -158,7 +158,7 @@ MEANINGS: Mapping[Line, Meaning] = {
     Line.FOLDED_POINTWISE: Meaning(values="computed"),
     Line.EVALUATED: Meaning(
         values="computed",
-        lost="computed in advance: only what PyTorch's program makes of it is in the file",
+        lost="computed in advance: the file holds only the result of PyTorch's program",
         in_formula="computed in advance, by PyTorch's own program",
     ),
     Line.CAST: Meaning(values="cast"),
@@ -199,7 +199,7 @@ MEANINGS: Mapping[Line, Meaning] = {
     ),
     Line.UNEXPLAINED: Meaning(
         values="none",
-        unbalanced=("no rule explains what it is", "no rule explains what they are"),
+        unbalanced=("no rule explains it", "no rule explains them"),
     ),
     Line.MISPLACED: Meaning(
         values="none",
@@ -218,15 +218,15 @@ MEANINGS: Mapping[Line, Meaning] = {
     Line.OPAQUE: Meaning(
         values="none",
         unbalanced=(
-            "it takes part in the computation, and nothing of PyTorch's explains it",
-            "they take part in the computation, and nothing of PyTorch's explains them",
+            "it takes part in the computation, but nothing in PyTorch explains it",
+            "they take part in the computation, but nothing in PyTorch explains them",
         ),
     ),
     Line.NOT_COMPARED: Meaning(
         values="none",
         unbalanced=(
-            "PyTorch's side names it and does not describe it",
-            "PyTorch's side names them and does not describe them",
+            "PyTorch's side names it, but does not describe its values",
+            "PyTorch's side names them, but does not describe their values",
         ),
     ),
 }
@@ -240,26 +240,26 @@ Why = Literal["changed", "held-elsewhere", "reordered", "turned", "undecoded", "
 
 WHY: Mapping[str, tuple[str, str]] = {
     "changed": (
-        "the file has its values, and a node makes others of them before they are used",
-        "the file has their values, and nodes make others of them before they are used",
+        "the file has its values, but a node changes them before they are used",
+        "the file has their values, but nodes change them before they are used",
     ),
     "held-elsewhere": (
-        "the file has other values under this name, and its own under another",
-        "the file has other values under these names, and their own under others",
+        "the file has other values under this name, and the right ones under another name",
+        "the file has other values under these names, and the right ones under other names",
     ),
     "reordered": ("the file has its values in another order", "the file has their values in another order"),
-    "turned": ("its values stand the other way round", "their values stand the other way round"),
+    "turned": ("it is transposed, compared with PyTorch", "they are transposed, compared with PyTorch"),
     "undecoded": (
-        "it is stored as codes that no scale decodes, so that nobody knows its values",
-        "they are stored as codes that no scale decodes, so that nobody knows their values",
+        "it is stored as codes that no scale decodes, so its values are unknown",
+        "they are stored as codes that no scale decodes, so their values are unknown",
     ),
     "unreadable": (
-        "it cannot be read, so that nobody knows its values",
-        "they cannot be read, so that nobody knows their values",
+        "it cannot be read, so its values are unknown",
+        "they cannot be read, so their values are unknown",
     ),
     "untraced": (
-        "more nodes stand behind it than are followed, so that nobody knows what arrives",
-        "more nodes stand behind them than are followed, so that nobody knows what arrives",
+        "too many nodes process it to be traced, so its final values are unknown",
+        "too many nodes process them to be traced, so their final values are unknown",
     ),
 }
 """Texts for the line `differing`, for one tensor and for several, where the error is not just other values; the key is

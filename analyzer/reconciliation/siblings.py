@@ -40,7 +40,7 @@ from analyzer.reconciliation.terms import (
     find_anchors,
 )
 from analyzer.records import Frozen
-from analyzer.text import format_many
+from analyzer.text import format_doing, format_many
 
 _FEWEST = 3
 """Least number of equal layers beside an odd one."""
@@ -78,7 +78,8 @@ class _UnlikeError(Exception):
 class _Difference(Frozen):
     node: Node
     found: str
-    expected: str
+    expected: str = ""
+    """Counterpart in most layers; empty if `found` says enough."""
     is_of_place: bool = False
     """Whether the place of an operand differs, not the computation."""
 
@@ -107,12 +108,10 @@ def find_odd_layers(books: Books) -> Iterator[Finding]:
     for layer, found in [*by_layer.items()][:_MOST_TOLD]:
         difference, many = found[0]
         node = difference.node.name or next(filter(None, difference.node.outputs), difference.node.op_type)
-        more = f", and {format_many(len(found) - 1, 'other')} of its nodes" if len(found) > 1 else ""
-        beside = format_many(many, "layer")
-        message = (
-            f"{layer} computes otherwise than {beside} beside it, at {node}: {difference.found}, and "
-            f"there {difference.expected}{more}"
-        )
+        expected = f", not {difference.expected}" if difference.expected else ""
+        more = f"; {format_doing(len(found) - 1, 'more node', 'differ')}" if len(found) > 1 else ""
+        others = format_many(many, "other layer")
+        message = f"{layer} differs from {others} of its list at {node}: {difference.found}{expected}{more}"
         yield Finding("odd-layer", Severity.WARNING, message, (layer,))
 
 
@@ -161,8 +160,8 @@ def _used_again(
         return
     for number, places in again.items():
         node = walk.fed.books.ledger.wiring.node_at(places[-1])
-        found = f"one of {format_many(len(places), 'node')} that compute with the same parameter"
-        yield number, _Difference(node, found, "one does"), len(once)
+        found = f"one of {format_many(len(places), 'node')} that use the same parameter"
+        yield number, _Difference(node, found, "the only one"), len(once)
 
 
 def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> Iterator[_Difference]:
@@ -189,34 +188,35 @@ def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> 
                 if any(differing):
                     yield _Difference(node, *differing)
                 if _is_turned(terms, mine, yours):
-                    yield _Difference(
-                        node, f"{b.op_type} has its operands exchanged", "they stand the other way round"
-                    )
+                    yield _Difference(node, f"{b.op_type} has its operands exchanged")
                 else:
                     waiting += [(one, other, node) for one, other in pairs]
                 continue
         if isinstance(a, Numbers) and isinstance(b, Numbers) and len(a.values) == len(b.values):
             if not np.allclose(a.values, b.values, rtol=_SAME, atol=0, equal_nan=True):
                 operator = f"{reader.op_type} with {_say(b.values)}"
-                yield _Difference(reader, operator, f"with {_say(a.values)}")
+                yield _Difference(reader, operator, _say(a.values))
         elif isinstance(a, Result) and isinstance(b, Result):
             if not term.has(a):
                 raise _UnlikeError
             yield _Difference(reader, f"it reads {_name(b)}", _name(a), is_of_place=True)
         elif _is_outside(a) and b == EARLIER:
-            yield _Difference(reader, "it reads what is computed of others", _name(a), is_of_place=True)
+            yield _Difference(reader, "it reads the result of other modules", _name(a), is_of_place=True)
         elif a == EARLIER and _is_outside(b):
-            yield _Difference(reader, f"it reads {_name(b)}", "what is computed of others", is_of_place=True)
+            yield _Difference(reader, f"it reads {_name(b)}", "that of other modules", is_of_place=True)
         elif (a, b) == (STREAM, SKIPPED):
             yield _Difference(
                 reader,
-                "it adds up what an earlier layer gives",
-                "what the one before gives",
+                "the previous layer reads the output of another layer",
+                "that of the layer before it",
                 is_of_place=True,
             )
         elif b == EARLIER and _places(terms, mine) - {"outside"}:
             yield _Difference(
-                reader, "it reads what an earlier layer gives", "what the one before gives", is_of_place=True
+                reader,
+                "it reads the output of an earlier layer",
+                "that of the previous layer",
+                is_of_place=True,
             )
         elif (said := _say_computed(terms, mine, yours)) is not None:
             yield _Difference(node, *said)
@@ -235,8 +235,8 @@ def _places(terms: Terms, number: int) -> set[str]:
 
 
 def _name(result: Result) -> str:
-    where = {"own": "of its own", "before": "of the layer before", "another": "", "outside": ""}[result.where]
-    return f"what {result.name} {where} gives".replace("  ", " ")
+    where = {"own": " in the same layer", "before": " in the previous layer"}.get(result.where, "")
+    return f"the result of {result.name}{where}"
 
 
 def _say(values: tuple[float, ...]) -> str:
@@ -251,12 +251,14 @@ def _say_settings(usual: Operation, odd: Operation) -> tuple[str, str] | None:
         return "", ""
     if not _TOLD.issuperset(names) or odd.kind in (Kind.CONVOLUTION, Kind.POOLS):
         return None
-    found = ", ".join(f"{name} {_value(yours.get(name))}" for name in names)
-    return f"{odd.op_type} has {found}", ", ".join(f"{name} {_value(mine.get(name))}" for name in names)
+    found = ", ".join(_setting(name, yours.get(name)) for name in names)
+    return f"{odd.op_type} has {found}", ", ".join(_setting(name, mine.get(name)) for name in names)
 
 
-def _value(value: object) -> str:
-    return "the default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _setting(name: str, value: object) -> str:
+    if value is None:
+        return f"the default {name}"
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
 
 
 def _pair(terms: Terms, mine: int, yours: int) -> list[tuple[int, int]] | None:
@@ -301,16 +303,16 @@ def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] 
     if isinstance(a, Operation) and a.op_type in ("Add", "Sum") and yours in terms.parts[mine]:
         others = [terms.labels[part] for part in terms.parts[mine] if part != yours]
         if others and all(isinstance(each, (Result, Operation)) or each in PASSED for each in others):
-            lost = ", ".join(_name(each) if isinstance(each, Result) else "a sum" for each in others)
-            return "nothing is added", f"{lost} is", True
+            lost = ", ".join(_name(each) if isinstance(each, Result) else "another sum" for each in others)
+            return f"it does not add {lost}", "", True
         return None
     b = terms.labels[yours]
     if _is_exchanged(a, b) and Counter(terms.parts[mine]) == Counter(terms.parts[yours]):
         return _operator(b), _operator(a), False
-    for label, part, found, expected in ((a, yours, "nothing", "{}"), (b, mine, "{}", "nothing")):
+    for label, part, found in ((a, yours, "a Transpose is missing"), (b, mine, "an additional Transpose")):
         whole = mine if label is a else yours
         if isinstance(label, Operation) and label.op_type == "Transpose" and terms.parts[whole] == (part,):
-            return found.format("Transpose"), expected.format("Transpose"), False
+            return found, "", False
     moved = {each.op_type for each in (a, b) if isinstance(each, Operation) and each.kind is Kind.MOVES}
     if len(moved) == 2 and "Transpose" in moved and terms.parts[mine][:1] == terms.parts[yours][:1]:
         return _operator(b), _operator(a), False
@@ -318,7 +320,7 @@ def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] 
         others = [terms.labels[part] for part in terms.parts[yours] if part != mine]
         if all(isinstance(each, (Numbers, Operation, Result)) or each in PASSED for each in others):
             is_of_place = not all(isinstance(each, Numbers) for each in others)
-            return f"{b.op_type} stands between", "nothing does", is_of_place
+            return f"an additional {b.op_type}", "", is_of_place
         return None
     ours, theirs = _leaves(terms, mine), _leaves(terms, yours)
     if ours is None or theirs is None:
@@ -326,7 +328,10 @@ def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] 
     (mine_of, mine_by), (yours_of, yours_by) = ours, theirs
     if not mine_of or mine_of != yours_of or not (mine_by or yours_by):
         return None
-    return " of ".join(yours_by) or "nothing is computed", " of ".join(mine_by) or "nothing is", False
+    yours_said, mine_said = " of ".join(yours_by), " of ".join(mine_by)
+    if not yours_by:
+        return f"it does not compute {mine_said}", "", False
+    return (yours_said, mine_said, False) if mine_by else (f"an additional {yours_said}", "", False)
 
 
 def _is_exchanged(one: Label, other: Label) -> bool:

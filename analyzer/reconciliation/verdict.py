@@ -185,14 +185,14 @@ def find_remarks(books: Books) -> tuple[Finding, ...]:
 def remark_wiring(first: str) -> Finding:
     """Return the finding for a file wired differently from its export; `first` is a module, or "" if none is known."""
     where = f", first in {first}" if first else ""
-    message = f"the file computes with its weights otherwise than the exported one did{where}"
+    message = f"the file's computation differs from that of its export{where}"
     return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
 
 
 def remark_program(module: str | None, node: str, reason: str, severity: Severity) -> Finding:
     """Return the finding for a file that computes another program than PyTorch's, starting at a node."""
     where = f", from {node} on" if module else ""
-    message = f"{module or node} computes otherwise than PyTorch{where}: {reason}"
+    message = f"{module or node} computes something else than PyTorch{where}: {reason}"
     return Finding("computes-otherwise", severity, message, (module or node,))
 
 
@@ -207,7 +207,7 @@ def _find_changed(books: Books) -> Iterator[Finding]:
         does = format_doing(len(names), "parameter", "are")
         message = (
             f"{does} changed by {operator} before {'it is' if len(names) == 1 else 'they are'} used; "
-            "nothing here says whether PyTorch does the same"
+            "it is unknown whether PyTorch does the same"
         )
         yield Finding("changed-alike", severity, message, tuple(sorted(names)))
 
@@ -216,8 +216,8 @@ def _find_turned(books: Books) -> Iterator[Finding]:
     """Report square weights read transposed relative to a `Linear`, if nothing tells how PyTorch reads them."""
     if books.turned and books.manifest.program is None:
         message = (
-            f"{format_doing(len(books.turned), 'square weight', 'are')} read the other way round than a Linear's; "
-            "nothing here says whether PyTorch does the same"
+            f"{format_doing(len(books.turned), 'square weight', 'are')} multiplied untransposed, unlike a Linear's; "
+            "it is unknown whether PyTorch does the same"
         )
         yield Finding("turned-alike", Severity.WARNING, message, tuple(books.turned))
 
@@ -255,13 +255,13 @@ def _find_untied(books: Books) -> Iterator[Finding]:
                 same[key] = f"{label(key)} = {names}"
             elif line.line in (Line.DIFFERING, Line.UNEXPECTED) and key not in held:
                 other[key] = f"{label(key)} is not {names}"
-    for found, words in ((same, "stored again"), (other, "stored with values of their own")):
+    for found, words in ((same, "stored again"), (other, "stored with different values")):
         if found:
             entries = [books.entry(key) for key in found]
             freed = count_freed(entries, books.ledger.entries, books.ledger.model)
             elements = sum(entry.tensor.numel for entry in entries)
             message = (
-                f"{format_many(elements, 'element')} ({format_many(freed, 'byte')}) that PyTorch ties to others "
+                f"{format_many(elements, 'element')} ({format_many(freed, 'byte')}) that PyTorch ties to other names "
                 f"{'is' if elements == 1 else 'are'} {words}"
             )
             subjects = tuple(sorted(found.values()))
@@ -302,7 +302,7 @@ def _find_wider(books: Books) -> Iterator[Finding]:
         types = ", ".join(f"{has} bits for {needs}" for has, needs in sorted(wider))
         said = format_doing(sum(entry.tensor.numel for entry in found), "learned element", "are")
         message = (
-            f"{said} stored in more bits than in PyTorch ({types}); its own types would take "
+            f"{said} stored in more bits than in PyTorch ({types}); PyTorch's types would take "
             f"{format_many(saved, 'byte')} less"
         )
         subjects = tuple(sorted(label(entry.tensor.key) for entry in found))
@@ -344,12 +344,12 @@ def _find_unknown(books: Books) -> Iterator[Finding]:
     if sizes or (absent and not manifest.lists_all_buffers):
         size = format_many(sum(sizes.values()) + sum(absent.values()), "element")
         message = (
-            f"{size} may be computed from others in advance, or not be read: a state dict does not say what forward "
-            "does; reconcile against the class (a folder with its config.json, or module:factory) or the manifest of "
-            "an export"
+            f"{size} may be computed in advance, or unused: a state dict does not contain the code of forward; "
+            "reconcile against the class (a folder with its config.json, or module:factory) or the manifest of an "
+            "export"
             if not manifest.lists_all_buffers
-            else f"{size} may be computed from others in advance: the manifest was written without the values of "
-            "PyTorch's program; export again, or reconcile against the class"
+            else f"{size} may be computed in advance: the manifest was written without the values of PyTorch's "
+            "program; export again, or reconcile against the class"
         )
         yield Finding("program-unknown", Severity.NOTE, message, tuple(sorted((*sizes, *absent))))
 

@@ -58,7 +58,7 @@ def test_copy_in_the_place_of_the_original_costs_nothing_and_says_so(tmp_path):
     (found,) = audit(tmp_path, proto).findings
 
     assert (found.id, found.nbytes) == ("duplicate-content", None)
-    assert found.message == "4 elements are stored again, as it stands, in the same bytes"
+    assert found.message == "4 elements are stored again, unchanged, in the same bytes"
 
 
 @pytest.mark.parametrize(("bias", "expected"), [(np.zeros(2, "f4"), 4), (np.ones(2, "f2"), 2)])

@@ -256,7 +256,7 @@ def test_matrices_of_one_value_that_are_most_of_a_model_are_a_warning(tmp_path: 
     found = constant(tmp_path, {"w": np.full((8, 8), 0.5, "f4"), "v": np.full((8, 8), 0.1, "f4")})
 
     assert found.severity is Severity.WARNING
-    assert "most of the model: nobody trained it, or its weights were not loaded" in found.message
+    assert "most of the model: it was never trained, or its weights were not loaded" in found.message
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -383,7 +383,7 @@ def test_a_formula_that_all_of_a_kind_go_through_may_be_pytorchs_and_is_told(
     assert finding.severity is Severity.WARNING
     assert finding.message == (
         f"2 parameters are changed by {operator} before they are used; "
-        "nothing here says whether PyTorch does the same"
+        "it is unknown whether PyTorch does the same"
     )
     assert finding.subjects == (f"l0.{leaf}", f"l1.{leaf}")
 

@@ -64,7 +64,7 @@ def test_tied_parameter_that_is_stored_again_is_untied(tmp_path, name, head):
     assert told(result, "untied-weights") == Finding(
         "untied-weights",
         Severity.WARNING,
-        "6 elements (24 bytes) that PyTorch ties to others are stored again",
+        "6 elements (24 bytes) that PyTorch ties to other names are stored again",
         (f"{name} = wte.weight (wte.weight, head.weight)",),
         24,
     )
@@ -81,7 +81,7 @@ def test_tied_parameter_with_values_of_its_own_is_untied_and_does_not_balance(tm
     found = told(result, "untied-weights")
     assert found is not None
     assert found.message == (
-        "6 elements (24 bytes) that PyTorch ties to others are stored with values of their own"
+        "6 elements (24 bytes) that PyTorch ties to other names are stored with different values"
     )
     assert found.subjects == (f"{name} is not wte.weight (wte.weight, head.weight)",)
     assert found.nbytes == 24
@@ -141,8 +141,8 @@ def test_weight_in_more_bits_than_pytorchs_is_told_with_what_it_costs(
     assert told(result, "wider-than-checkpoint") == Finding(
         "wider-than-checkpoint",
         Severity.NOTE,
-        f"6 learned elements are stored in more bits than in PyTorch ({types}); its own types would take {saved} bytes "
-        "less",
+        f"6 learned elements are stored in more bits than in PyTorch ({types}); PyTorch's types would take {saved} "
+        "bytes less",
         ("fc.weight",),
         saved,
     )
@@ -205,7 +205,7 @@ def half_known(**how: bool | str | None) -> Manifest:
     [
         (
             half_known(lists_all_buffers=False),
-            "4 elements may be computed from others in advance, or not be read",
+            "4 elements may be computed in advance, or unused",
         ),
         (half_known(trace="exported-program"), "the manifest was written without the values"),
         (half_known(), None),

@@ -59,7 +59,7 @@ def find_components(folder: Path | str) -> dict[str, str]:
     listed = listed or _of_folders(folder)
     if not listed:
         raise UsageError(
-            f"{folder}: no {MODEL_SUFFIX} file is in it; name a model, or a folder that holds some"
+            f"{folder}: contains no {MODEL_SUFFIX} file; name a model, or a folder that contains one"
         )
     beside = LocalFile(folder / EXPORT_NOTE, "", 0, (0, 0, 0))
     found: dict[str, str] = {}
@@ -79,21 +79,21 @@ def find_components(folder: Path | str) -> dict[str, str]:
 def _noted(note: LocalFile) -> list[tuple[str, str]]:
     """Return (name, file) of the components that `export.json` names."""
     if note.nbytes > _LONGEST_NOTE:
-        raise ModelReadError(f"{note.name}: is too large to be what an exporter writes; export it again")
+        raise ModelReadError(f"{note.name}: is too large for a list of components; export it again")
     try:
         document = json.loads(note.read(0, note.nbytes))
     except (ValueError, RecursionError) as error:
         raise ModelReadError(f"{note.name}: not JSON ({error}); export it again") from error
     components = document.get("components", {}) if isinstance(document, dict) else None
     if not isinstance(components, dict):
-        raise ModelReadError(f"{note.name}: its components are no object; export it again")
+        raise ModelReadError(f"{note.name}: its key components is not a JSON object; export it again")
     return [(_utf8(name), _file_of(note, item)) for name, item in components.items()]
 
 
 def _file_of(note: LocalFile, item: Any) -> str:
     file = item.get("file") if isinstance(item, dict) else None
     if not isinstance(file, str):
-        raise ModelReadError(f"{note.name}: a component has no file; export it again")
+        raise ModelReadError(f"{note.name}: a component names no file; export it again")
     return file
 
 

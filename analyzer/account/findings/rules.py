@@ -100,7 +100,7 @@ def find_names(facts: Facts) -> Iterator[Finding]:
     twice = {(tensor.graph_path, tensor.name) for tensor in model.tensors() if tensor.occurrence > 1}
     for id_, names, verb, words in (
         ("duplicate-name", map(label, twice), "are", "stored more than once in one graph"),
-        ("non-utf8-name", model.not_utf8, "are", "no UTF-8; shown with bytes escaped"),
+        ("non-utf8-name", model.not_utf8, "are", "not UTF-8; shown with bytes escaped"),
         ("control-characters", model.odd_names, "have", "control or invisible characters; shown escaped"),
     ):
         subjects = tuple(sorted(names))
@@ -111,9 +111,9 @@ def find_names(facts: Facts) -> Iterator[Finding]:
         overridable = tuple(sorted(label((g.path, name)) for g in graphs for name in g.overridable))
         if overridable:
             why = (
-                "as this IR version demands"
+                "as this IR version requires"
                 if part.ir_version < 4
-                else "so whoever runs the model may give other values"
+                else "so a caller may replace their values"
             )
             said = format_doing(len(overridable), "initializer", "are")
             message = f"{said} among the graph's inputs too, {why}"
@@ -137,7 +137,7 @@ def _find_versions(part: Component) -> Iterator[Finding]:
         versions[domain].append(version)
     if not part.opsets:
         message = (
-            "imports no opset, so nothing says what its operators mean; the end of the file may be cut off"
+            "the model imports no opset, so its operators have no version; the end of the file may be cut off"
         )
         yield Finding("no-opset", Severity.WARNING, _of(part, message))
     newest = versions.get(DEFAULT_DOMAIN, [])
@@ -154,14 +154,12 @@ def _find_versions(part: Component) -> Iterator[Finding]:
         )
     ]
     if odd:
-        message = "opsets that contradict each other or are no version"
+        message = "opset imports that contradict each other, or are not valid versions"
         yield Finding("invalid-version", Severity.WARNING, _of(part, message), tuple(odd))
     if not 0 < part.ir_version <= IR_VERSION:
         import onnx  # few files need it
 
-        message = (
-            f"IR version {part.ir_version} is none that onnx {onnx.__version__} knows (1 to {IR_VERSION})"
-        )
+        message = f"IR version {part.ir_version} is unknown to onnx {onnx.__version__}, which knows 1 to {IR_VERSION}"
         yield Finding("invalid-version", Severity.WARNING, _of(part, message))
 
 
@@ -172,7 +170,7 @@ def find_functions(facts: Facts) -> Iterator[Finding]:
     if circular:
         said = format_doing(len(circular), "function", "call")
         whom = "itself" if len(circular) == 1 else "themselves"
-        message = f"{said} {whom}, directly or by others: no runtime can inline that"
+        message = f"{said} {whom}, directly or through other functions; no runtime can inline that"
         yield Finding("recursive-function", Severity.WARNING, message, circular)
     counted = Counter(
         (root(c.function.path), (c.function.domain, c.function.name, c.function.overload)) for c in calls
@@ -181,7 +179,7 @@ def find_functions(facts: Facts) -> Iterator[Finding]:
     twice = tuple(sorted(label((path, ".".join(filter(None, names)))) for path, names in repeated))
     if twice:
         said = format_doing(len(twice), "function", "are")
-        message = f"{said} defined more than once; the first of a name is taken for the called one"
+        message = f"{said} defined more than once; calls are taken to mean the first definition"
         yield Finding("duplicate-function", Severity.WARNING, message, twice)
 
 
@@ -191,9 +189,7 @@ def find_depth(facts: Facts) -> Iterator[Finding]:
     nested = (graph.path for graph in model.graphs if graph.parent is not None)
     depth = max((len(path) - len(model.root(path)) for path in nested), default=0)
     if depth > _PROTOBUF_DEPTH:
-        message = (
-            f"graphs are nested {depth} deep; what reads ONNX through protobuf stops at {_PROTOBUF_DEPTH}"
-        )
+        message = f"graphs are nested {depth} deep; protobuf parsers stop at {_PROTOBUF_DEPTH}"
         yield Finding("deep-nesting", Severity.WARNING, message)
 
 
@@ -201,12 +197,12 @@ def find_wiring(facts: Facts) -> Iterator[Finding]:
     """Yield findings for values that are undefined, read too early, or provided twice."""
     wiring = facts.wiring
     for values, id_, words in (
-        (wiring.undefined, "undefined-input", "read and provided by nothing"),
-        (wiring.unsorted, "not-sorted", "read before being computed, or in a circle"),
+        (wiring.undefined, "undefined-input", "read, but never provided"),
+        (wiring.unsorted, "not-sorted", "read before being computed, or part of a cycle"),
         (
             wiring.repeated,
             "duplicate-output",
-            "computed by more than one node, or by a node and given besides",
+            "computed by more than one node, or also an input or a stored tensor",
         ),
     ):
         if values:
@@ -355,8 +351,8 @@ def find_bytes(facts: Facts) -> Iterator[Finding]:
     metadata = nbytes[NODE_METADATA]
     if metadata >= _STRIPPABLE:
         message = (
-            f"{format_many(metadata, 'byte')} could be stripped: stack traces and notes on nodes, without which a "
-            "model runs as well (the notes tell subgraphs apart, so audit before you strip)"
+            f"{format_many(metadata, 'byte')} could be stripped: stack traces and notes on nodes, which no "
+            "run needs (the notes tell subgraphs apart, so audit before you strip)"
         )
         yield Finding("strippable-metadata", Severity.NOTE, message, nbytes=metadata)
     if nbytes[UNKNOWN]:
@@ -394,7 +390,7 @@ def find_copies(facts: Facts) -> Iterator[Finding]:
             elements = sum_elements(copies)
             are = "is" if elements == 1 else "are"
             held = f"{format_many(elements, 'element')} {are} stored again"
-            nbytes = format_doing(freed or 0, "byte", "stand")
+            nbytes = format_doing(freed or 0, "byte", "are")
             message = (
                 f"{held}{words}{'' if rule.startswith('name:') else ', in the same bytes'}"
                 if not freed
@@ -406,7 +402,7 @@ def find_copies(facts: Facts) -> Iterator[Finding]:
 
 
 _COPIES = (
-    ("content:copy", "duplicate-content", ", as it stands"),
+    ("content:copy", "duplicate-content", ", unchanged"),
     ("content:transposed-copy", "transposed-copy", ", transposed"),
     ("content:cast-copy", "duplicate-content", ", cast to another type"),
     ("content:quantized-copy", "duplicate-content", ", as codes, within their quantization step"),
@@ -414,7 +410,7 @@ _COPIES = (
     ("content:cast-duplicated-file", "duplicate-content", ", cast to another type"),
     ("content:quantized-duplicated-file", "duplicate-content", ", as codes, within their quantization step"),
     ("content:transposed-duplicated-file", "transposed-copy", ", transposed"),
-    ("name:duplicated-file", "duplicate-content", ", by their names (--content sampled compares them)"),
+    ("name:duplicated-file", "duplicate-content", ", judged by name (--content sampled compares contents)"),
 )
 """(rule, id of the finding, form of the copy)."""
 
@@ -454,7 +450,9 @@ def find_values(facts: Facts) -> Iterator[Finding]:
     if constant:
         message = f"{format_doing(sum_elements(constant), 'learned element', 'are')} in tensors of one value throughout"
         is_most = _are_most(facts.entries, constant)
-        message += ", most of the model: nobody trained it, or its weights were not loaded" if is_most else ""
+        message += (
+            ", most of the model: it was never trained, or its weights were not loaded" if is_most else ""
+        )
         nbytes = None if values.sampled else _count_repeated(facts, constant)
         severity = Severity.WARNING if is_most else Severity.NOTE
         yield Finding("constant-filled", severity, message, labels(constant), nbytes)
@@ -487,9 +485,11 @@ def find_opaque_data(facts: Facts) -> Iterator[Finding]:
         return
     entries = [entry for entry in facts.entries if entry.tensor.key in opaque.tensors]
     stored = f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
-    made = f"what {format_doing(len(opaque.made), 'node', 'make')} when the model runs"
+    made = f"the output of {format_many(len(opaque.made), 'node')}"
     said = " and ".join((stored,) * bool(entries) + (made,) * bool(opaque.made))
-    message = f"{said}: data that computes, and that is no parameter, no scale of codes and no known table"
+    message = (
+        f"{said}: data that feeds the computation, but is no known parameter, quantization scale or table"
+    )
     names = {label((place[0], name)) for place in opaque.made for name in _made_by(facts, place)}
     yield Finding(OPAQUE, Severity.WARNING, message, tuple(sorted({*labels(entries), *names})))
 
@@ -524,7 +524,7 @@ def find_runtime_weights(facts: Facts) -> Iterator[Finding]:
     if made:
         said = format_doing(sum(made.values()), "element", "are")
         message = (
-            f"{said} made by ConstantOfShape when the model runs, where weights belong; what is in no file is not "
+            f"{said} made by ConstantOfShape when the model runs, in place of stored weights; they are not "
             "counted"
         )
         yield Finding("runtime-weights", Severity.WARNING, message, tuple(sorted(made)))

@@ -392,7 +392,7 @@ def parse_keys(by: str) -> tuple[str, ...]:
     names = tuple(WORDS.get(name, name) for name in by.split(","))
     for name in names:
         if name not in KEYS:
-            alone = f"; {ACCOUNTS} stands alone" if name == ACCOUNTS else ""
+            alone = f"; {ACCOUNTS} cannot be combined with another key" if name == ACCOUNTS else ""
             import difflib  # only a mistake needs it
 
             like = difflib.get_close_matches(name[:_LONGEST], [*KEYS, *WORDS, ACCOUNTS], 1)
@@ -485,7 +485,7 @@ def _blocks_of(ledger: Ledger) -> Blocks:
         return ledger.blocks
     if ledger.entries and not ledger.model.graphs:
         raise UsageError(
-            f"--by block, --by role: the report on {ledger.model.path} does not say which blocks there are; "
+            f"--by block, --by role: the report on {ledger.model.path} does not list its blocks; "
             "make it again with this version, or group by scope, op or dtype"
         )
     return find_blocks(ledger)

@@ -88,7 +88,7 @@ def check_name(name: str) -> None:
     if not name.strip():
         raise ValueError("a group needs a name")
     if name.startswith("["):
-        raise ValueError(f"names in brackets are the report's own, such as {UNGROUPED}")
+        raise ValueError(f"names in brackets are reserved for the report, such as {UNGROUPED}")
 
 
 def compile_pattern(expression: str) -> re.Pattern[str]:

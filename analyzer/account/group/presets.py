@@ -77,12 +77,12 @@ def find_preset(
     if 2 * covered <= named and named:
         raise UsageError(
             f"{ledger.model.path}: no preset fits; the nearest, {best}, has groups for {covered:,} of the "
-            f"{named:,} parameters that PyTorch has a name for; write --group NAME=REGEX"
+            f"{named:,} parameters that have a PyTorch name; write --group NAME=REGEX"
         )
     if len(grouped[best]) < 2:  # a head or an embedding alone occurs in any family
         raise UsageError(
-            f"{ledger.model.path}: no preset can be told to fit, as PyTorch has a name for {named:,} of "
-            f"{ledger.parameters:,} parameters only; name a preset, or try --by block"
+            f"{ledger.model.path}: cannot tell which preset fits, because only {named:,} of "
+            f"{ledger.parameters:,} parameters have a PyTorch name; name a preset, or try --by block"
         )
     return presets[best].compile(match, f" ({AUTO})")
 
