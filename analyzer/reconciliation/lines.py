@@ -248,7 +248,10 @@ WHY: Mapping[str, tuple[str, str]] = {
         "the file has other values under these names, and the right ones under other names",
     ),
     "reordered": ("the file has its values in another order", "the file has their values in another order"),
-    "turned": ("it is transposed, compared with PyTorch", "they are transposed, compared with PyTorch"),
+    "turned": (
+        "the file uses it transposed, unlike PyTorch",
+        "the file uses them transposed, unlike PyTorch",
+    ),
     "undecoded": (
         "it is stored as codes that no scale decodes, so its values are unknown",
         "they are stored as codes that no scale decodes, so their values are unknown",
