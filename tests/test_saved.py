@@ -167,7 +167,9 @@ def test_report_of_an_older_version_has_every_group_that_needs_no_blocks(ledger,
 def test_report_of_an_older_version_says_that_it_has_no_blocks(path, by):
     make_old(path)
 
-    with pytest.raises(UsageError, match=r"the report on .*model\.onnx does not say .*; make it again"):
+    with pytest.raises(
+        UsageError, match=r"the report on .*model\.onnx does not list its blocks; make it again"
+    ):
         group_by(load_report(path), by)
 
 

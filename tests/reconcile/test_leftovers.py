@@ -649,7 +649,7 @@ def test_two_that_stand_under_each_others_name_are_held_elsewhere(tmp_path: Path
 
     assert told(result) == dict.fromkeys(KNOWN, ("differing", "content:held-elsewhere"))
     assert [finding.message for finding in result.findings if finding.id == "differing"] == [
-        "2 tensors, 48 elements: the file has other values under these names, and their own under others"
+        "2 tensors, 48 elements: the file has other values under these names, and the right ones under other names"
     ]
 
 
