@@ -158,7 +158,7 @@ MEANINGS: Mapping[Line, Meaning] = {
     Line.FOLDED_POINTWISE: Meaning(values="computed"),
     Line.EVALUATED: Meaning(
         values="computed",
-        lost="computed in advance: the file holds only the result of PyTorch's program",
+        lost="computed in advance, so the file holds only the result of PyTorch's program",
         in_formula="computed in advance, by PyTorch's own program",
     ),
     Line.CAST: Meaning(values="cast"),

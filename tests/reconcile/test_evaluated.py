@@ -95,7 +95,7 @@ def test_recover_lists_such_a_parameter_as_lost_with_what_became_of_it(tmp_path:
 
     (lost,) = recovery.lost
     assert (lost.name, lost.line.value) == ("mix", "evaluated")
-    assert lost.reason.endswith("is in the file: 1 - mix")
+    assert lost.reason.endswith("only the result of PyTorch's program: 1 - mix")
 
 
 def test_a_parameter_that_the_program_reads_elsewhere_too_is_missing_without_its_own_tensor(
