@@ -513,7 +513,7 @@ def test_each_model_of_several_has_the_baseline_of_its_name(here: Path) -> None:
     assert [rule["status"] for rule in check("models", code=2)["rules"]] == ["SKIP", "PASS"]
     done = run_here("check", "models", "-o", "bert.json")
     assert done.returncode == 2
-    assert "is what is read here" in done.stderr
+    assert "is an input of this command" in done.stderr
 
 
 def test_a_flag_wins_over_the_rule_of_the_config_that_limits_the_same() -> None:
@@ -548,7 +548,7 @@ def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_a
     done = run_here("check", "model.onnx")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "gone.json: the baseline is not there" in done.stderr
+    assert "gone.json: the baseline does not exist" in done.stderr
     saved(name="gone.json")
     check("model.onnx", code=0)
 
@@ -559,19 +559,22 @@ def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_a
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("model.onnx",), "no rules: give some, as --max-bytes 450MiB, or write [[rules]]"),
-        (("",), "MODEL: an empty name names nothing"),
+        (("model.onnx",), "no rules: give one, such as --max-bytes 450MiB, or write [[rules]]"),
+        (("",), "MODEL: the name is empty"),
         (("model.onnx", "--max-bytes", "3x"), "--max-bytes 3x: '3x': 'x' is not a unit of bytes"),
-        (("model.onnx", "--max-bytes", "+2 %"), "--max-bytes: over what? End it in 'over main.json'"),
-        (("model.onnx", "--baseline", "", "--max-nodes", "2"), "--baseline: an empty name names nothing"),
-        (("model.onnx", "--max-nodes", "2", "--no-config", "--config", "x"), "give one of them"),
+        (
+            ("model.onnx", "--max-bytes", "+2 %"),
+            "--max-bytes: the limit on growth has no baseline; end it in 'over main.json'",
+        ),
+        (("model.onnx", "--baseline", "", "--max-nodes", "2"), "--baseline: the name is empty"),
+        (("model.onnx", "--max-nodes", "2", "--no-config", "--config", "x"), "give only one of them"),
         (("model.onnx", "--max-nodes", "2", "--config", "x.toml"), "x.toml: is not there"),
-        (("model.onnx", "--max-nodes", "2", "--artifact"), "--artifact: says what one folder holds"),
+        (("model.onnx", "--max-nodes", "2", "--artifact"), "--artifact: describes a single folder"),
         (("model.onnx", "--allowed-ops", "nowhere"), "nowhere: cannot be read: No such file"),
         (("model.onnx", "--max-nodes", "2", "-o", "model.onnx"), "no format for the suffix"),
-        (("main.json", "--max-nodes", "2", "-o", "main.json"), "is what is read here"),
-        (("model.onnx", "--max-nodes", "+0 over b.json", "-o", "b.json"), "is what is read here"),
-        (("model.onnx", "--baseline", "b.json", "--max-nodes", "2"), "--baseline: no rule speaks of growth"),
+        (("main.json", "--max-nodes", "2", "-o", "main.json"), "is an input of this command"),
+        (("model.onnx", "--max-nodes", "+0 over b.json", "-o", "b.json"), "is an input of this command"),
+        (("model.onnx", "--baseline", "b.json", "--max-nodes", "2"), "--baseline: no rule limits growth"),
     ],
 )
 def test_what_is_not_asked_well_is_no_answer(arguments: tuple[str, ...], message: str) -> None:
@@ -588,7 +591,7 @@ def test_the_baseline_of_a_config_is_not_written_over_where_no_rule_needs_it() -
     done = run_here("check", "model.onnx", "-o", "main.json")
 
     assert (done.returncode, Path("main.json").read_text()) == (2, before)
-    assert "is what is read here" in done.stderr
+    assert "is an input of this command" in done.stderr
 
 
 @pytest.mark.child

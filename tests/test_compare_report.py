@@ -134,12 +134,12 @@ def test_counts_of_each_status_are_said(sides):
 
 def test_what_is_unchanged_says_nothing_of_values_unless_they_were_compared(sides):
     a, b = sides
-    told = "values were not compared (--content full): unchanged is the same type, shape, role and size"
+    told = "values were not compared (--content full); unchanged means the same type, shape, role and size"
 
     assert told in " ".join(show(compared(a, b)).split())
     whole = show(compared(a, b, content="full"))
-    apart = "; not those of 2 tensors of another type, shape, role or size"
-    assert f"values compared whole: 1 tensor, 0 differ{apart}" in " ".join(whole.split())
+    apart = "; not compared: 2 tensors with different type, shape, role or size"
+    assert f"values compared in full: 1 tensor, 0 differ{apart}" in " ".join(whole.split())
     assert "not compared" not in whole
     alike = show(compared(a, a, content="sampled"))
     assert "values compared at fixed positions: 4 tensors, 0 differ\n" in alike
@@ -150,7 +150,7 @@ def test_other_values_are_said(tmp_path):
 
     text = show(compared(a, b, content="full"))
 
-    assert rows_of(text, "tensors that differ")["w"] == "w changed other values 16 B 0 B"
+    assert rows_of(text, "tensors that differ")["w"] == "w changed different values 16 B 0 B"
     assert "1 tensor, 1 differ" in text
 
 
@@ -176,11 +176,8 @@ def test_what_was_not_looked_at_is_said(sides):
     text = " ".join(show(compared(replace(a, content="none"), b)).split())
     old = replace(b, model=replace(b.model, graphs=()))
 
-    assert (
-        "contents of the old one were not looked at: what is stored twice counts twice there, once here"
-        in text
-    )
-    assert "nodes: not compared, as a saved report does not say how many there were" in show(compared(a, old))
+    assert "contents of the old model were not read: only there, copies count separately" in text
+    assert "nodes: not compared, because a saved report lacks their number" in show(compared(a, old))
 
 
 @pytest.mark.parametrize("name", [EVIL, "w" * 600, "[red]x[/red]", "::error::w"])

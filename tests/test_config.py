@@ -358,12 +358,12 @@ def test_what_is_given_wins_over_the_config(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--by", "op", "--group", "a=b"), "--by and --group: each says what the groups are"),
-        (("--preset", "bert", "--group", "a=b"), "--group and --preset: each says"),
-        (("--preset", "bert", "--by", "op"), "--by and --preset: each says"),
-        (("--preset", "bert", "--depth", "2"), "--depth: cuts scopes, and --preset makes other groups"),
-        (("--no-config", "--config", "x"), "--config and --no-config: give one of them"),
-        (("--match", "all"), "--match: says how groups of your own share a tensor"),
+        (("--by", "op", "--group", "a=b"), "--by and --group: each defines the groups"),
+        (("--preset", "bert", "--group", "a=b"), "--group and --preset: each defines"),
+        (("--preset", "bert", "--by", "op"), "--by and --preset: each defines"),
+        (("--preset", "bert", "--depth", "2"), "--depth: shortens scopes, but --preset defines other groups"),
+        (("--no-config", "--config", "x"), "--config and --no-config: give only one of them"),
+        (("--match", "all"), "--match: applies only to groups of your own"),
         (("--match", "any", "--group", "a=b"), "'any' is not one of 'all', 'first'"),
         (("--preset", "brt"), "--preset brt: did you mean bert? There are bert, roberta"),
         (("--preset", "auto"), "model.onnx: no preset"),
@@ -442,7 +442,7 @@ def test_many_models_refuse_groups_that_are_given(model: Path, option: tuple[str
     done = run_here("inspect", model, "second.onnx", *option)
 
     assert done.returncode == 2
-    assert f"{option[0]}: says something of one model" in done.stderr
+    assert f"{option[0]}: applies to a single model" in done.stderr
 
 
 # rules

@@ -67,7 +67,7 @@ def test_many_files_that_are_not_there_are_one_line(tmp_path):
     lines = screen(scattered(tmp_path))
 
     (line,) = [line for line in lines if line.startswith("ERROR")]
-    assert line.startswith("ERROR 12 external files are not here (12 tensors, 432 B)")
+    assert line.startswith("ERROR 12 external files are missing (12 tensors, 432 B)")
     assert line.endswith(" [external-missing]")
 
 
@@ -133,7 +133,7 @@ def test_stages_stand_in_the_order_of_the_computation(tmp_path):
 
     at = next(number for number, line in enumerate(lines) if line.startswith("stage (resolution)"))
     assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["16x32", "8x16", "head", "total"]
-    assert "no names of modules here; other groups: --by block, op, dtype" in lines
+    assert "the file has no names of modules; other groups: --by block, op, dtype" in lines
 
 
 @pytest.mark.parametrize(

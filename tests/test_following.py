@@ -80,7 +80,7 @@ def test_two_that_stand_in_one_matrix_are_in_one_piece(tmp_path):
     joined = made(tmp_path / "b", "y = MatMul(x, qk)", {"qk": np.concatenate([q, k], axis=1)})
 
     assert answer(apart, joined).startswith("the same 512 parameters, stored differently")
-    assert "1 tensor in one piece with others" in answer(apart, joined)
+    assert "1 tensor packed with others" in answer(apart, joined)
 
 
 def test_other_values_are_not_the_same_parameters(tmp_path, old):

@@ -78,7 +78,7 @@ def test_a_folder_that_is_not_there_is_told_before_anything_is_written(model: Pa
     result = run_here("inspect", model, *outputs(tmp_path, ".md"), "-o", nowhere)
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert f"-o {nowhere}: its folder is not there; make it first" in " ".join(result.stderr.split())
+    assert f"-o {nowhere}: its folder does not exist; create it first" in " ".join(result.stderr.split())
     assert [path.name for path in tmp_path.iterdir()] == [model.name]
 
 
@@ -90,7 +90,7 @@ def test_what_is_read_is_never_written_over(model: Path, tmp_path: Path) -> None
     result = run_here("compare", saved, model, *outputs(tmp_path, ".md"), "-o", saved)
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert "is what is read here" in result.stderr
+    assert "is an input of this command" in result.stderr
     assert saved.read_bytes() == before
     assert not (tmp_path / "a.md").exists()
 

@@ -88,20 +88,18 @@ def test_what_pytorch_and_the_file_have_adds_up_in_the_text() -> None:
     numbers = [[number(cell) for cell in row[1:]] for row in rows]
     assert [sum(column) for column in zip(*numbers[:-1], strict=True)] == numbers[-1]
     assert numbers[-1] == [102_290_312, 102_290_312, 102_887_125, 596_813]
-    assert "PyTorch has what the formula says, part by part" in text
+    assert "PyTorch agrees with the formula, part by part" in text
     assert "DIFFERS: ONNX has 596,813 parameters more" in text
     assert "pooler: +590,592, present, as in BertModel" in text
 
 
 def test_agreement_is_said_of_both_sides() -> None:
     report = formula_reports.agreeing()
-    assert "PyTorch has what the formula says, part by part" in render_text(report)
+    assert "PyTorch agrees with the formula, part by part" in render_text(report)
     census = report.checked.census
     assert census is not None
     both = dataclasses.replace(report.checked, model=dataclasses.replace(census, kind="model"))
-    assert "PyTorch and ONNX have what the formula says" in render_text(
-        dataclasses.replace(report, checked=both)
-    )
+    assert "PyTorch and ONNX agree with the formula" in render_text(dataclasses.replace(report, checked=both))
 
 
 def test_what_names_leave_open_is_agreement_and_says_so() -> None:
@@ -120,7 +118,7 @@ def test_what_names_leave_open_is_agreement_and_says_so() -> None:
         Reason("[no term]", moved, "a tensor whose names match no term", Certainty.UNDECIDED),
     )
     text = render_text(FormulaReport(Checked(report.formula, None, model, reasons)))
-    assert "ONNX has what the formula says, as far as names tell" in text
+    assert "ONNX agrees with the formula, as far as its names show" in text
     assert "[no term] ONNX: onnx::MatMul_7 21,128" in text
     assert "DIFFERS" not in text
 
@@ -137,7 +135,7 @@ def test_as_many_parameters_but_others_differ() -> None:
     )
     model = Side("model.onnx", "model", counts, {}, {})
     text = render_text(FormulaReport(Checked(report.formula, None, model, reasons)))
-    assert "DIFFERS: ONNX has as many parameters, but others" in text
+    assert "DIFFERS: ONNX has as many parameters, but different ones" in text
     assert "embeddings/embeddings norm: -768, nothing explains it" in text
 
 
@@ -232,7 +230,7 @@ def test_every_format_has_the_verdict_the_reasons_and_the_numbers() -> None:
             words.index(fact)
             for fact in (
                 "DIFFERS: ONNX has 596,813 parameters more",
-                "PyTorch has what the formula says, part by part",
+                "PyTorch agrees with the formula, part by part",
                 "the vocabulary is padded from 21,128 to 21,136",
                 "16,628,736",
                 "vocab_size",

@@ -254,7 +254,7 @@ def test_a_folded_box_is_marked_with_the_module_in_it(model: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("first", "options", "message"),
     [
-        (None, ["-o", "out.svg"], "names no place from which on the two differ"),
+        (None, ["-o", "out.svg"], "the report has no first difference"),
         (
             {"node": "nowhere", "module": None, "reason": ""},
             ["-o", "out.svg"],
@@ -266,7 +266,7 @@ def test_a_folded_box_is_marked_with_the_module_in_it(model: Path, tmp_path: Pat
             "act is in no box of this picture",
         ),
         ({"node": "two"}, ["-o", "out.svg"], "its `first` lacks 'module'"),
-        ({"node": "two", "module": None, "reason": ""}, ["--collapse"], "--mark: stands in a picture"),
+        ({"node": "two", "module": None, "reason": ""}, ["--collapse"], "--mark: only pictures show it"),
     ],
 )
 def test_a_mark_that_no_picture_has_is_refused(
@@ -284,18 +284,21 @@ def test_a_mark_that_no_picture_has_is_refused(
     ("arguments", "message"),
     [
         (["-o", "out.gif"], "no format for the suffix '.gif'; use one of .dot, .graphml"),
-        (["-o", "out.svg", "--format", "dot"], "its suffix says svg, --format dot"),
+        (["-o", "out.svg", "--format", "dot"], "its suffix selects svg, --format dot"),
         (["-o", "out.svg", "-o", "out.txt"], "no format for the suffix '.txt'"),
-        (["--depth", "2"], "--depth: says how a graph is collapsed; add --collapse, or write .svg or .png"),
-        (["--fold", "-o", "out.graphml"], "--fold: says how a graph is collapsed"),
+        (
+            ["--depth", "2"],
+            "--depth: applies only to a collapsed graph; add --collapse, or write .svg or .png",
+        ),
+        (["--fold", "-o", "out.graphml"], "--fold: applies only to a collapsed graph"),
         (["--by", "dtype", "-o", "out.svg"], "--by dtype: says nothing of nodes"),
-        (["--by", "bytes", "-o", "out.svg"], "--by bytes: says nothing of nodes"),
+        (["--by", "bytes", "-o", "out.svg"], "--by bytes: cannot group nodes"),
         (["--by", "names", "-o", "out.svg"], "'names' is not one of scope"),
         (["--group", "a=[", "-o", "out.svg"], "--group 'a'"),
         (["--group", "a=a", "--match", "all", "-o", "out.svg"], "--match all: a graph shows everything once"),
-        (["--artifact"], "--artifact: says what one folder holds"),
-        (["-o", "model.onnx", "--format", "json"], "is what is read here; name another file"),
-        (["-o", "nowhere/out.svg"], "its folder is not there"),
+        (["--artifact"], "--artifact: describes a single folder"),
+        (["-o", "model.onnx", "--format", "json"], "is an input of this command; name another file"),
+        (["-o", "nowhere/out.svg"], "its folder does not exist"),
     ],
 )
 def test_bad_usage_is_refused_and_nothing_is_written(
@@ -321,7 +324,7 @@ def test_external_data_is_never_written_over(tmp_path: Path) -> None:
     result = run(model, "-o", tmp_path / "weights.json")
 
     assert result.returncode == 2
-    assert "is what is read here" in result.stderr
+    assert "is an input of this command" in result.stderr
     assert (tmp_path / "weights.json").read_bytes() == before
 
 

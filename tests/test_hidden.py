@@ -120,7 +120,10 @@ def test_what_a_note_says_was_computed_with_other_values_is_of_an_unknown_number
     ledger = audit_model(save(tmp_path, noted))
 
     assert span(ledger) == (120, 72, None)
-    assert "48 elements of which PyTorch had an unknown number" in run("inspect", ledger.model.path).stdout
+    assert (
+        "48 elements computed from an unknown number of parameters"
+        in run("inspect", ledger.model.path).stdout
+    )
 
 
 NORM = """
@@ -195,7 +198,7 @@ def test_the_headline_and_every_document_say_what_is_hidden_and_why(tmp_path: Pa
     reason = "1 layer with a BatchNorm folded in hides how many parameters PyTorch had"
 
     assert "132 parameters   4 to 8 more in PyTorch" in text
-    assert f"PyTorch's count is not one number: {reason}" in " ".join(text.split())
+    assert f"PyTorch's count is uncertain: {reason}" in " ".join(text.split())
     assert "**132 parameters** · 4 to 8 more in PyTorch" in marked
     assert reason in marked
     assert document["totals"]["parameters_unsettled"] == [reason]

@@ -498,7 +498,7 @@ def test_the_comment_says_what_failed_by_how_much_and_why() -> None:
     assert "- **error** 112,766,707 parameters are 2,284,467 more than" in page.source
     assert "allowed. Ask @&#8288;team before it grows. \\[budget/growth\\]\n" in page.source
     assert "- **error** not evaluated: no group is called encoder \\[budget/ops\\]" in page.source
-    assert ["ops", "ops", "encoder", ""] in page.table("what is asked")
+    assert ["ops", "ops", "encoder", ""] in page.table("rule definition")
 
 
 def test_the_comment_folds_the_findings() -> None:

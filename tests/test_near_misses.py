@@ -33,7 +33,7 @@ def said(*arguments) -> str:
 def test_a_unit_apart_from_its_limit_is_no_model(folder):
     told = said("check", folder / "model.onnx", "--max-bytes", "2", "MB")
 
-    assert told.endswith("MB: there is no such model; a limit is one word, as --max-bytes 2MB")
+    assert told.endswith("MB: there is no such model; write a limit as one word, such as --max-bytes 2MB")
 
 
 def test_a_flag_in_a_budget_file_names_the_metric(folder):

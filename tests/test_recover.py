@@ -842,7 +842,7 @@ def test_a_checkpoint_gives_names_and_none_of_its_values(model: Path, tmp_path: 
     )
 
     assert result.returncode == 1
-    assert "WARN other values than PyTorch has: the file's were taken: fc.weight\n" in result.stdout
+    assert "WARN values differ from PyTorch's: the file's were taken: fc.weight\n" in result.stdout
     assert_same(load_file(tmp_path / "m.safetensors"), {"fc.weight": W})
 
 
@@ -918,7 +918,7 @@ def test_a_state_dict_of_ours_that_is_read_is_not_written_over(model: Path, tmp_
     result = run_here("recover", model, "-o", path, "--against", path)
 
     assert result.returncode == 2
-    assert "is what is read here" in result.stderr
+    assert "is an input of this command" in result.stderr
 
 
 def test_recover_compares_whole_contents_whatever_it_is_asked_for(tmp_path: Path) -> None:
@@ -944,7 +944,7 @@ def test_recover_compares_whole_contents_whatever_it_is_asked_for(tmp_path: Path
         "json",
     )
 
-    assert "recover compares whole contents" in done.stderr
+    assert "recover compares all values" in done.stderr
     assert json.loads(done.stdout)["content"] == "full"
 
 

@@ -113,7 +113,7 @@ def test_the_report_says_what_reading_took(folder, server):
     assert remote["bytes_read"] == server.sent.total() / 2
     assert document["content"] == "none"
     assert "requests" in text
-    assert "Contents were not looked at" in text
+    assert "Contents were not read" in text
 
 
 def test_copies_are_found_where_contents_are_asked_for(folder, server):

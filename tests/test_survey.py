@@ -402,7 +402,7 @@ def test_artifact_says_so_of_any_folder_and_of_nothing_else(zoo: Path) -> None:
     ]
 
     assert len(json.loads(result.stdout)["components"]) == 2
-    assert [(r.returncode, "--artifact: says what one folder holds" in r.stderr) for r in refused] == [
+    assert [(r.returncode, "--artifact: describes a single folder" in r.stderr) for r in refused] == [
         (2, True),
         (2, True),
         (2, True),
@@ -453,7 +453,7 @@ def test_options_that_need_one_model_are_refused_by_name(zoo: Path, option: str)
     result = run_here("inspect", zoo, option)
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert f"{option.partition('=')[0]}: says something of one model" in result.stderr
+    assert f"{option.partition('=')[0]}: applies to a single model" in result.stderr
 
 
 @pytest.mark.child

@@ -182,9 +182,9 @@ def test_errors_are_said_beside_the_totals_that_they_put_in_doubt(tmp_path):
     )
 
     head, _, _ = broken.partition("\n\nscope")
-    assert "1 error: what is counted here may not be all" in head
-    assert "ERROR absent.bin is not here: 1 tensor, 36 B: w " in head
-    assert "may not be all" not in whole
+    assert "1 error: the counts may be incomplete" in head
+    assert "ERROR absent.bin is missing: 1 tensor, 36 B: w " in head
+    assert "may be incomplete" not in whole
 
 
 def test_a_reconciliation_says_what_a_factory_may_have_left_out(tmp_path):
@@ -196,7 +196,7 @@ def test_a_reconciliation_says_what_a_factory_may_have_left_out(tmp_path):
 
     text = render_text(ReconcileReport(result, group_by(result.in_pytorch_terms())))
 
-    assert "against Net, m:make, weights as the factory makes them, seed 5 " in " ".join(text.split())
+    assert "against Net, m:make, weights made by the factory, seed 5 " in " ".join(text.split())
     assert "does it load the checkpoint?" in " ".join(text.split())
 
 
@@ -500,7 +500,7 @@ def test_reuse_that_saves_most_is_told_first_and_the_rest_counted(bert):
         "encoder.layer.11.attention is used 13 times",
         "encoder.layer.9.attention is used 11 times",
     ]
-    assert "3 other groups hold what is used more than once" in lines
+    assert "3 other groups are also used more than once" in lines
 
 
 # columns

@@ -141,7 +141,7 @@ def test_the_model_is_never_written_over(model: Path, asked: dict[str, Any]) -> 
     plot = model.with_name("model.svg")
     shutil.copy(model, plot)
 
-    assert "is what is read here" in message("time", plot, "-o", plot)
+    assert "is an input of this command" in message("time", plot, "-o", plot)
     assert not asked
 
 
@@ -278,15 +278,15 @@ def test_a_timing_is_not_compared_with_anything_else(
     (tmp_path / "inspect.json").write_text(run("inspect", model, "--format", "json").stdout)
 
     for other in (model, tmp_path / "inspect.json"):
-        assert f"{other}: no timing, and {timing} is one" in message("compare", timing, other)
-        assert f"{other}: no timing, and {timing} is one" in message("compare", other, timing)
+        assert f"{other}: not a report of time, but {timing} is one" in message("compare", timing, other)
+        assert f"{other}: not a report of time, but {timing} is one" in message("compare", other, timing)
     assert "leave --by" in message("compare", timing, timing, "--by", "op")
 
 
 def test_a_comparison_is_not_written_over_what_it_reads(saved: Callable[..., Path], tmp_path: Path) -> None:
     timing = saved("timing.json", timings.make_timing(tmp_path))
 
-    assert "is what is read here" in message("compare", timing, timing, "-o", timing)
+    assert "is an input of this command" in message("compare", timing, timing, "-o", timing)
 
 
 # with onnxruntime

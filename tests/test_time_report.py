@@ -177,7 +177,9 @@ def test_why_the_runs_ended_is_told(tmp_path: Path) -> None:
 
     assert "median ±0.40 % (target 1.00 %, reached)" in flat(timing)
     assert "median ±0.40 % (target 1.00 %, NOT reached)" in flat(loose)
-    assert "WARN the median is less sure than asked for: ±1.00 % was not reached within 10 s" in flat(loose)
+    assert "WARN the median is less precise than requested: ±1.00 % was not reached within 10 s" in flat(
+        loose
+    )
     assert "±0.40 % of 7 runs, as asked for" in flat(asked)
     assert "WARN" not in flat(asked)
 
@@ -230,7 +232,7 @@ def test_lengths_of_a_sweep_whose_times_mean_little_are_told(tmp_path: Path) -> 
 
     assert "WARN at sequence = 16, 64: profiled runs were faster" in text
     assert "WARN at sequence = 128: profiled runs take over twice as long" in text
-    assert "WARN at sequence = 256: the median is not sure: ±1.00 % was not reached within 10 s" in text
+    assert "WARN at sequence = 256: the median is not precise: ±1.00 % was not reached within 10 s" in text
     assert "profiled runs were" not in flat(sweep)
 
 
@@ -288,7 +290,7 @@ def test_few_lengths_have_no_growth_and_it_is_said(tmp_path: Path) -> None:
     text = render_text(timings.make_sweep(tmp_path, (16, 32)))
 
     assert "growth: unclear" in text.splitlines()[1]
-    assert "none is fitted to less than 3 lengths" in text
+    assert "a fit needs at least 3 lengths" in text
 
 
 @pytest.mark.parametrize("lengths", [(16, 18, 20), (16, 32, 64)])
@@ -334,7 +336,7 @@ def test_every_format_says_whether_the_new_timing_is_slower_and_what_was_measure
             "->", "-&gt;"
         )
         assert "33.3 % faster" in str(back)
-        assert "not measured alike: threads 2 " in str(there)
+        assert "measured differently: threads 2 " in str(there)
 
 
 def test_without_a_clear_difference_the_comparison_says_so(tmp_path: Path) -> None:

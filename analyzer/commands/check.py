@@ -80,7 +80,7 @@ class _Settled(Frozen):
         from analyzer.budget.config import Config, load_config
 
         if self.config is not None and self.no_config:
-            raise UsageError("--config and --no-config: give one of them")
+            raise UsageError("--config and --no-config: give only one of them")
         return Config() if self.no_config else load_config(self.config, needs_baseline=self.baseline is None)
 
 
@@ -93,19 +93,19 @@ _limiting = bundle(
     _Limited,
     _limit("--max-parameters", "Limit the parameters: 110M, or '+2 % over main.json'."),
     _limit("--max-bytes", "Limit the bytes of all files: 450MiB, or '+5 MB over main.json'."),
-    _limit("--max-metadata-bytes", "Limit the bytes of notes that could be stripped."),
+    _limit("--max-metadata-bytes", "Limit the bytes of strippable metadata, such as stack traces on nodes."),
     _limit("--max-nodes", "Limit the nodes of all graphs and functions."),
-    _limit("--max-opaque", "Limit the elements that compute and that no rule explains."),
-    _limit("--max-calls", "Limit the bodies of local functions once all calls are inlined."),
-    _limit("--min-opset", "Require at least version N of ONNX's own operators.", "N"),
+    _limit("--max-opaque", "Limit the elements of tensors that nodes compute with and no rule explains."),
+    _limit("--max-calls", "Limit the number of function bodies after all calls are inlined."),
+    _limit("--min-opset", "Require at least opset N of ONNX's own operators.", "N"),
     click.option(
         "--allowed-ops",
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Allow only the operators in FILE, one on each line.",
     ),
-    _limit("--allowed-domains", "Allow only these operator domains, as ai.onnx,com.microsoft.", "A,B"),
-    _limit("--allowed-dtypes", "Allow only these types of stored tensors, as FLOAT16,INT64.", "A,B"),
+    _limit("--allowed-domains", "Allow only these operator domains, such as ai.onnx,com.microsoft.", "A,B"),
+    _limit("--allowed-dtypes", "Allow only these types of stored tensors, such as FLOAT16,INT64.", "A,B"),
     click.option("--no-external-outside", is_flag=True, help="Refuse external data outside MODEL's folder."),
     click.option("--no-unattributed", is_flag=True, help="Refuse a tensor that no rule explains."),
     click.option("--no-duplicates", is_flag=True, help="Refuse stored copies of a parameter."),
@@ -118,9 +118,10 @@ _settling = bundle(
     click.option(
         "--baseline",
         metavar="FILE",
-        help="Hold growth such as '+2 %' against FILE, a saved JSON report or a model; {stem} in it is MODEL's name.",
+        help="Measure growth such as '+2 %' from FILE, a saved JSON report or a model; {stem} in FILE stands for "
+        "MODEL's name.",
     ),
-    click.option("--baseline-any", is_flag=True, help="Accept a baseline of another model too."),
+    click.option("--baseline-any", is_flag=True, help="Also accept a baseline of another model."),
     *configuring,
 )
 
@@ -139,31 +140,31 @@ _settling = bundle(
     "--max-memory",
     multiple=True,
     metavar="LIMIT",
-    help="Allow one run at most so much memory: 'batch=8,sequence=512: 6GiB'. Repeatable.",
+    help="Limit the memory of one run: 'batch=8,sequence=512: 6GiB'. Repeatable.",
 )
 @click.option(
     "--optimization",
     type=click.Choice(["none", "basic", "extended", "all"]),
-    help="Let --max-memory judge the graph that onnxruntime makes of MODEL at this level.  [MODEL as it stands]",
+    help="Apply --max-memory to the graph after onnxruntime's optimization at this level.  [MODEL as it is]",
 )
 @click.option(
     "--max-macs",
     multiple=True,
     metavar="LIMIT",
-    help="Allow one run at most so many multiply-accumulates: 'batch=1,sequence=128: 12G'. Repeatable.",
+    help="Limit the multiply-accumulates of one run: 'batch=1,sequence=128: 12G'. Repeatable.",
 )
 @click.option(
     "--max-drift",
     metavar="DB",
-    help="Run MODEL beside the PyTorch side in its folder, and require at least so much signal to error: 40dB, or "
-    "'40dB against fp32.onnx' beside that file.",
+    help="Run MODEL and PyTorch's side in its folder, and require this signal-to-error ratio: 40dB. "
+    "'40dB against fp32.onnx' compares with that file instead.",
 )
 @_settling
 @judging
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="Read this much of the values, to find copies and broken weights.  [sampled; of a URL none]",
+    help="Read none, samples or all of the values, to find copies and broken weights.  [sampled; none for a URL]",
 )
 @bounding
 @answering("BudgetReport", rows=5)
@@ -182,11 +183,11 @@ def check(
 ) -> None:
     """Is MODEL within its budgets?
 
-    Budgets are the flags below and the config's [[rules]]; a flag wins over a rule
-    that limits the same of the whole model. MODEL is a model, a folder of
-    models, a saved JSON report, or a lake that survey has written; --baseline is
-    then an earlier lake. The exit code is 1 if a rule fails, and 2 if a rule
-    cannot be evaluated.
+    Budgets are the flags below and the config's [[rules]]; a flag replaces a rule
+    on the same metric of the whole model. MODEL is a model, a folder of models, a
+    saved JSON report, or a lake that survey has written. The --baseline of a lake
+    is an earlier lake. The exit code is 1 if a rule fails, and 2 if a rule cannot
+    be evaluated.
     """
     load_numpy()
     from analyzer.budget.flags import override
@@ -198,16 +199,16 @@ def check(
     room, work, drift = _room(max_memory, optimization), _work(max_macs), _drift(max_drift)
     if not rules and not judged.strict and not room and not work and drift is None:
         raise UsageError(
-            "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
+            "no rules: give one, such as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
     if any(map(is_lake, models)):
         if drift is not None:
-            raise UsageError("--max-drift: a lake holds no models that run; name an .onnx file")
+            raise UsageError("--max-drift: a lake has no models to run; name an .onnx file")
         for option, given in (("--max-memory", room), ("--max-macs", work)):
             if given:
                 raise UsageError(
-                    f"{option}: a lake holds no graphs; name the models, or ask `sql` for macs and memory_bytes of a "
-                    "lake that was surveyed with --shape"
+                    f"{option}: a lake holds no graphs; name the models, or query macs and memory_bytes with `sql` in "
+                    "a lake that was surveyed with --shape"
                 )
         _check_lake(models, rules, config, settled, judged, bounded, content, run)
         return
@@ -245,7 +246,9 @@ def _refuse_units(models: Iterable[str]) -> None:
     """
     for name in models:
         if name.casefold() in _UNITS and not Path(name).exists():
-            raise UsageError(f"{name}: there is no such model; a limit is one word, as --max-bytes 2{name}")
+            raise UsageError(
+                f"{name}: there is no such model; write a limit as one word, such as --max-bytes 2{name}"
+            )
 
 
 _UNITS = {*"bkmgt", *(f"{each}{unit}" for each in "kmgt" for unit in ("b", "ib")), "%"}
@@ -299,14 +302,14 @@ def _judge_drift(
 
     for name in ledgers:
         if not name.endswith(".onnx") or Path(name).is_dir():
-            yield skip_drift(limit, name, "one .onnx file runs; name it")
+            yield skip_drift(limit, name, "only a single .onnx file can run; name it")
             continue
         beside = find_beside(name)
         if other is None and beside is None:
             yield skip_drift(
                 limit,
                 name,
-                f"neither manifest.json nor config.json is beside it; write '{_BESIDE}', a file to hold it to",
+                f"neither manifest.json nor config.json is beside it; name a file to compare with: '{_BESIDE}'",
             )
             continue
         try:
@@ -377,7 +380,7 @@ def _check_lake(
     from analyzer.fleet.lake import open_lake
 
     if len(models) > 1:
-        raise UsageError("MODEL: a lake is checked alone; name nothing beside it")
+        raise UsageError("MODEL: a lake is checked alone; name no other model")
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
     earlier = None if baseline is None else open_lake(baseline)
@@ -425,7 +428,7 @@ def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | N
     over = [limit for limit in limits if isinstance(limit, Over)]
     for name in (name_baseline(limit, baseline, model) for model in models for limit in over):
         if name is not None and name not in asked and not is_url(name) and not Path(name).exists():
-            raise UsageError(f"{name}: the baseline is not there; make it, or name none")
+            raise UsageError(f"{name}: the baseline does not exist; create it, or name none")
 
 
 def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Settled) -> None:
@@ -440,12 +443,13 @@ def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Sett
         isinstance(rule.limit, Over) and rule.is_asked for rule in rules
     ):
         raise UsageError(
-            "--baseline: no rule speaks of growth over it; write one, as --max-bytes '+2 %', or leave it out"
+            "--baseline: no rule limits growth over it; add one, such as --max-bytes '+2 %', or leave --baseline out"
         )
     for rule in rules:
         if rule.is_asked and isinstance(rule.limit, Over) and not (rule.limit.baseline or baseline):
             raise UsageError(
-                f"{rule.origin}: over what? End it in 'over main.json', or give --baseline main.json"
+                f"{rule.origin}: the limit on growth has no baseline; end it in 'over main.json', or give "
+                "--baseline main.json"
             )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # `--help` does not need these
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="Compare this much of the values of two models.  [none]",
+    help="Compare none, samples or all of the values of the models.  [none]",
 )
 @click.option(
     "--shape",
@@ -112,10 +112,11 @@ def _compare_timings(a: str, b: str, grouped: Grouped, run: Run) -> None:
     for side, other in ((a, b), (b, a)):
         if not is_saved_timing(side):
             raise UsageError(
-                f"{side}: no timing, and {other} is one; compare it with what `onnxledger time --format json` wrote"
+                f"{side}: not a report of time, but {other} is one; compare two reports of "
+                "`onnxledger time --format json`"
             )
     if grouped.by or grouped.depth or grouped.groups or grouped.preset:
         raise UsageError(
-            "saved timings have the groups that they were timed in; leave --by, --depth, --group out"
+            "saved timings keep the groups that they were timed in; leave out --by, --depth, --group and --preset"
         )
     run.emit(compare_timings(load_timing(a), load_timing(b), (a, b)))

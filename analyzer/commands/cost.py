@@ -72,18 +72,20 @@ _roomy = bundle(
         metavar="[SIZE]",
         is_flag=False,
         flag_value="",
-        help="Also tell what memory a run takes, and whether it fits SIZE, as 8GiB.",
+        help="Also report the memory of a run, and whether it fits SIZE, such as 8GiB.",
     ),
     click.option(
-        "--device", metavar="NAME", help="Ask whether a run fits this device, as h100-80gb or m2-16gb."
+        "--device",
+        metavar="NAME",
+        help="Report whether a run fits this device, such as h100-80gb or m2-16gb.",
     ),
     click.option(
-        "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
+        "--past", type=click.IntRange(0), metavar="N", help="Fill a decoder's key-value cache with N tokens."
     ),
     click.option(
         "--optimization",
         type=click.Choice(["none", "basic", "extended", "all"]),
-        help="Plan the memory of the graph that onnxruntime makes of MODEL at this level.  [MODEL as it stands]",
+        help="Plan memory for the graph after onnxruntime's optimization at this level.  [MODEL as it is]",
     ),
     click.option(
         "--measured",
@@ -112,7 +114,7 @@ _roomy = bundle(
 @click.option(
     "--against",
     metavar="SOURCE",
-    help="Hold the MACs against the closed form of a config: a config.json, a folder or a preset.",
+    help="Compare the MACs with the closed form of a config: a config.json, a folder or a preset.",
 )
 @_roomy
 @grouping
@@ -133,11 +135,11 @@ def cost(
 
     Counts multiply-accumulates, flops and bytes moved without running MODEL
     or reading a weight. Without --shape the answers are polynomials in the
-    axes of its inputs. What is not known is told by node, and never 0.
-    --memory also tells what a run takes on onnxruntime's CPU provider, whose
-    planner is replayed, and the largest sizes that fit. --measured runs MODEL
-    once, --against counts the MACs of a config's closed form; the exit code is
-    then 1 if MODEL differs from the run, or from the config.
+    axes of its inputs. Nodes of unknown work are listed, and never counted as 0.
+    --memory also reports the memory of a run on onnxruntime's CPU provider,
+    whose planner is replayed, and the largest sizes that fit. --measured runs
+    MODEL once, --against counts the MACs of a config's closed form; the exit code
+    is then 1 if MODEL differs from the run, or from the config.
     """
     load_numpy()
     from analyzer.cost.account import measure_cost

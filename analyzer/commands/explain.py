@@ -28,13 +28,13 @@ def _list_ids() -> list[str]:
     "style",
     type=click.Choice(["text", "json", "markdown"]),
     default="text",
-    help="Print the explanations in this form.",
+    help="Print the explanations in this format.",
 )
 def explain(ids: tuple[str, ...], style: str) -> None:
     """What does a finding mean, what does it cost, how is it mended?
 
-    ID stands in brackets behind a finding or in an error. Without an ID all
-    are listed; as JSON or Markdown all are explained.
+    ID is the text in brackets after a finding or in an error. Without an ID, the
+    command lists all findings; as JSON or Markdown it explains all.
     """
     load_numpy()
     from analyzer.account.findings.catalog import explain as look_up

@@ -62,11 +62,11 @@ _MOST_SECONDS = 600.0
     help="Export weights of this type.  [fp32]",
 )
 @click.option("--static", is_flag=True, help="Fix all axes.  [dynamic batch and sequence]")
-@click.option("--opset", type=click.IntRange(1), metavar="N", help="Export to version N of ONNX's operators.")
+@click.option("--opset", type=click.IntRange(1), metavar="N", help="Export to opset N of ONNX.")
 @click.option(
     "--via",
     type=click.Choice(["transformers", "dynamo", "torchscript"]),
-    help="Export by transformers' own exporter, torch.onnx, or its legacy tracer.  [transformers]",
+    help="Export with transformers' own exporter, torch.onnx, or its legacy tracer.  [transformers]",
 )
 @click.option(
     "--no-optimize",
@@ -74,7 +74,7 @@ _MOST_SECONDS = 600.0
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Leave the graph as it was traced.",
+    help="Do not optimize the traced graph.",
 )
 @click.option(
     "--fuse",
@@ -84,10 +84,13 @@ _MOST_SECONDS = 600.0
 @click.option(
     "--generation",
     is_flag=True,
-    help="Export the parts of a generation loop (encoder, prefill, decode), a file each.",
+    help="Export the parts of a generation loop (encoder, prefill, decode), one file for each.",
 )
 @click.option(
-    "--verify", "verifies", is_flag=True, help="Run the file beside PyTorch too; also write DIR/verify.json."
+    "--verify",
+    "verifies",
+    is_flag=True,
+    help="Also run the file and PyTorch, compare them, and write DIR/verify.json.",
 )
 @grouping
 @answering(writes=False)
@@ -108,7 +111,9 @@ def export(
     exporter = import_exporter("export")
     grouped.check()  # now, because the export takes minutes
     if verifies and options["generation"]:
-        raise UsageError("--verify: runs one file, and --generation makes several; verify each by its own")
+        raise UsageError(
+            "--verify: runs one file, but --generation makes several; run verify on each of them"
+        )
     files = exporter.export_source(source, directory, say=run.tell, **dataclasses.asdict(sourced), **options)
     (directory / VERIFY_FILE).unlink(missing_ok=True)  # from an earlier export
     from analyzer.checkpoints import Original

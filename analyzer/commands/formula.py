@@ -50,7 +50,7 @@ class _Asked(Frozen):
         """
         if self.symbolic and (self.against is not None or self.census or self.changes):
             raise UsageError(
-                "--symbolic: prints no numbers, and so compares none; leave the other options out"
+                "--symbolic: prints no numbers to compare; leave out --against, --census and --set"
             )
 
 
@@ -58,10 +58,10 @@ _asking = bundle(
     "asked",
     _Asked,
     click.option(
-        "--against", metavar="MODEL", help="Count the terms of MODEL, or of a checkpoint, beside the formula."
+        "--against", metavar="MODEL", help="Compare each term with the count in MODEL or in a checkpoint."
     ),
     click.option(
-        "--census", is_flag=True, help="Build the class on the meta device and count it beside the formula."
+        "--census", is_flag=True, help="Compare each term with the class, built on the meta device."
     ),
     click.option(
         "--set",
@@ -76,7 +76,7 @@ _asking = bundle(
         type=click.IntRange(1, 1 << 20),
         default=32,  # as record.BLOCK, which `--help` does not import
         metavar="N",
-        help="Let N elements share a scale in 8 and 4 bits.  [32]",
+        help="Assume one scale for every N elements at 8 and 4 bits.  [32]",
     ),
     click.option(
         "--tokens",
@@ -113,8 +113,9 @@ def formula(
     """How many parameters does the config of SOURCE stand for, term by term?
 
     SOURCE is a config.json, a checkpoint folder, a preset (such as gpt2), the
-    name of a family (such as llama), or whatever export takes. A family that
-    has no closed form is counted on the meta device, and its terms are found.
+    name of a family (such as llama), or any SOURCE of export. For a family
+    without a closed form, the class is counted on the meta device, and its terms
+    are derived.
     """
     from analyzer.formulas.check import check_formula
     from analyzer.formulas.origin import find_files

@@ -67,11 +67,11 @@ class _Wanted(Frozen):
         idle = [option for option, value in given.items() if value is not None]
         if idle and not any(map(self.collapses, styles)):
             raise UsageError(
-                f"{idle[0]}: says how a graph is collapsed; add --collapse, or write .svg or .png"
+                f"{idle[0]}: applies only to a collapsed graph; add --collapse, or write .svg or .png"
             )
         if grouped.match == "all":
             raise UsageError(
-                "--match all: a graph shows everything once; leave it out, the first group has it"
+                "--match all: a graph shows everything once, in the first group that matches; leave --match out"
             )
 
 
@@ -90,18 +90,20 @@ class _Wanted(Frozen):
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="PATH",
-    help=f"Write to PATH, by its suffix: {', '.join(SUFFIXES)}. Repeatable.  [stdout]",
+    help=f"Write to PATH; the suffix selects the format: {', '.join(SUFFIXES)}. Repeatable.  [stdout]",
 )
 @click.option(
     "--format",
     "style",
     type=click.Choice(list(FORMATS)),
-    help="Write in this form, where no suffix says it.  [dot]",
+    help="Write in this format if no suffix selects one.  [dot]",
 )
-@click.option("--collapse", is_flag=True, help="Draw a vertex for each group, as pictures always do.")
+@click.option("--collapse", is_flag=True, help="Draw one vertex for each group; pictures always do.")
 @grouping
 @click.option(
-    "--fold/--no-fold", default=None, help="Draw numbered groups that hold the same as one.  [pictures: yes]"
+    "--fold/--no-fold",
+    default=None,
+    help="Draw numbered groups with the same content as one.  [pictures: yes]",
 )
 @click.option(
     "--learned/--all",
@@ -112,17 +114,17 @@ class _Wanted(Frozen):
     "--metric",
     type=click.Choice(_METRICS),
     default=_METRICS[0],
-    help="Tell Model Explorer this number of each node.  [parameters]",
+    help="Show this number for each node in Model Explorer.  [parameters]",
 )
 @click.option(
     "--mark",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="REPORT",
-    help="Mark the first difference that a saved report of verify tells.",
+    help="Mark the first difference in a saved report of verify.",
 )
 @bounding
 @click.option("--quiet", is_flag=True, help="Print no progress and no messages.")
-@click.option("--verbose", "-v", is_flag=True, help="Print a traceback where an error has one.")
+@click.option("--verbose", "-v", is_flag=True, help="Print the traceback of an error, if it has one.")
 def graph(
     model: str,
     outputs: tuple[Path, ...],
@@ -148,11 +150,11 @@ def graph(
     wanted.check(styles)
     if not outputs and styles[0] != "json" and is_terminal(sys.stdout):
         raise UsageError(
-            "a terminal shows no graph: name a file with -o model.svg or -o model.png, or pipe the text, as in "
+            "a terminal cannot show a graph: name a file with -o model.svg or -o model.png, or pipe the text, as in "
             "onnxledger graph MODEL --collapse | dot -Tpdf -o model.pdf"
         )
     if mark is not None and not {*styles} <= {*PICTURES}:
-        raise UsageError("--mark: stands in a picture; write .svg or .png, and nothing else")
+        raise UsageError("--mark: only pictures show it; write .svg or .png, and nothing else")
     check_artifact(bounded, [model])
     check_folders(outputs)
     refuse_inputs(outputs, [*list_inputs(model), *([mark] if mark is not None else [])])
@@ -188,7 +190,7 @@ def _style_of(path: Path, style: str | None) -> str:
         or (style, by_suffix) == ("model-explorer", "json")
     ):
         return style or by_suffix or ""
-    raise UsageError(f"-o {path}: its suffix says {by_suffix}, --format {style}; leave one of them out")
+    raise UsageError(f"-o {path}: its suffix selects {by_suffix}, --format {style}; leave one of them out")
 
 
 def _read_mark(path: Path) -> Mark:
@@ -202,7 +204,7 @@ def _read_mark(path: Path) -> Mark:
 
     first = read_report(path, "verify").get("first")
     if not isinstance(first, dict):
-        raise UsageError(f"--mark {path}: names no place from which on the two differ")
+        raise UsageError(f"--mark {path}: the report has no first difference")
     try:
         return Mark(first["node"], first["module"] or "", first["reason"])
     except KeyError as error:
@@ -240,7 +242,7 @@ def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
         with search_clock(own.origin):
             return label_own(ledger, own.patterns)
     if grouped.by == ACCOUNTS:
-        raise UsageError(f"--by {ACCOUNTS}: says nothing of nodes; use scope, block, stage or op")
+        raise UsageError(f"--by {ACCOUNTS}: cannot group nodes; use scope, block, stage or op")
     if is_picture:
         from analyzer.formats.graph.picture import label_picture
 

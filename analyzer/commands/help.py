@@ -31,7 +31,7 @@ _QUESTIONS = {
     },
     "Prove": {
         "reconcile": "Does MODEL hold the PyTorch model's parameters, and nothing else?",
-        "verify": "Does MODEL compute what PyTorch, or another file, computes?",
+        "verify": "Does MODEL compute the same as PyTorch, or as another file?",
         "recover": "Write the PyTorch state dict that MODEL holds.",
         "formula": "How many parameters does a config stand for, term by term?",
     },
@@ -47,8 +47,8 @@ _QUESTIONS = {
         "export": "Export a PyTorch model to ONNX, count it, and reconcile the two.",
     },
     "Many models": {
-        "survey": "Read thousands of models into tables that sql asks.",
-        "sql": "Ask the tables that survey has written.",
+        "survey": "Read thousands of models into tables for sql.",
+        "sql": "Query the tables that survey has written.",
     },
 }
 """Commands by purpose, each with its line in the list of all commands."""
@@ -70,14 +70,14 @@ _NEXT = {
     "show": (("compare old.json new.json", "what changed between two reports"),),
     "reconcile": (
         ("explain ID", "what is this finding?"),
-        ("verify model.onnx", "does it also compute what PyTorch computes?"),
+        ("verify model.onnx", "does it also compute the same?"),
     ),
     "verify": (
         ("graph model.onnx --mark verify.json -o g.svg", "where it differs"),
         ("check model.onnx --max-drift 40dB", "keep it that close"),
     ),
     "recover": (("reconcile model.onnx --against model.safetensors", "prove it"),),
-    "formula": (("reconcile model.onnx", "which tensor is missing, or too many?"),),
+    "formula": (("reconcile model.onnx", "which tensor is missing or extra?"),),
     "check": (
         ("explain ID", "what is this finding?"),
         ("compare main.onnx model.onnx", "what grew?"),
@@ -132,9 +132,7 @@ class AuditCommand(click.Command):
                         else parameter.make_metavar(ctx)
                     )
                     name = name.strip("[].")
-                    raise UsageError(
-                        f"{name}: an empty name names nothing; is the variable that it came from set?"
-                    )
+                    raise UsageError(f"{name}: the name is empty; is the variable behind it set?")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # `--help` does not need these
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="Read this much of the values, to find copies and broken weights.  [sampled; of a URL none]",
+    help="Read none, samples or all of the values, to find copies and broken weights.  [sampled; none for a URL]",
 )
 @click.option(
     "--shape",
@@ -64,9 +64,9 @@ def inspect(
 ) -> None:
     """What is in MODEL: parameters, subgraphs, bytes, findings?
 
-    Several models, or a folder with all .onnx files below it, get a row each; a
-    model that cannot be read costs only its own row. A folder with an
-    export.json is one artifact: what several of its files hold counts once.
+    Several models, or a folder with all .onnx files below it, get a row each,
+    also models that cannot be read. A folder with an export.json is one artifact:
+    a tensor in several of its files counts once.
     """
     load_numpy()
     from analyzer.account.artifact import is_artifact
@@ -124,7 +124,7 @@ def _finish(
         run.finish(report, judged, findings, answered=answered and not is_unseen)
     finally:
         if is_unseen:
-            said = "contents were not looked at, in which there may be findings; say --content sampled"
+            said = "contents were not read, and may have findings; give --content sampled"
             say(f"onnxledger: --strict: {said}")
 
 
@@ -177,4 +177,4 @@ def _refuse_what_needs_one_model() -> None:
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if given and option.name in ("by", "depth", "groups", "match", "preset", "digest", "shapes"):
-            raise UsageError(f"{option.opts[0]}: says something of one model; name one .onnx file")
+            raise UsageError(f"{option.opts[0]}: applies to a single model; name one .onnx file")

@@ -85,17 +85,19 @@ class Grouped(Frozen, dict=True):
         if self.by not in (None, ACCOUNTS):
             parse_keys(self.by)
         if not self.has_own and self.match is not None:
-            raise UsageError("--match: says how groups of your own share a tensor; give --group or --preset")
+            raise UsageError("--match: applies only to groups of your own; give --group or --preset")
 
     def _check_together(self) -> None:
         options = {"--by": self.by, "--group": self.groups, "--preset": self.preset}
         given = [option for option, value in options.items() if value]
         if len(given) > 1:
-            raise UsageError(f"{' and '.join(given)}: each says what the groups are; give one of them")
+            raise UsageError(f"{' and '.join(given)}: each defines the groups; give only one of them")
         if self.depth is not None and (self.groups or self.preset):
-            raise UsageError(f"--depth: cuts scopes, and {given[0]} makes other groups; give one of them")
+            raise UsageError(
+                f"--depth: shortens scopes, but {given[0]} defines other groups; give only one of them"
+            )
         if self.config is not None and self.no_config:
-            raise UsageError("--config and --no-config: give one of them")
+            raise UsageError("--config and --no-config: give only one of them")
 
     @functools.cached_property
     def settings(self) -> Config:
@@ -183,7 +185,7 @@ class _Printed(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         written = self._suffixes.get(f".{value}")
         if written is not None and not written.is_printed:
-            self.fail(f"{value!r} is for files alone; write -o FILE.{value}", param, ctx)
+            self.fail(f"{value!r} is a format for files only; write -o FILE.{value}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -193,7 +195,7 @@ def reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _
         "output",
         Output,
         click.option(
-            "--format", "style", type=_Printed(report), default=USUAL, help="Print the report in this form."
+            "--format", "style", type=_Printed(report), default=USUAL, help="Print the report in this format."
         ),
         click.option(
             "-n",
@@ -203,12 +205,16 @@ def reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _
             metavar="N",
             help=f"Show N rows of long tables; 0 shows all.  [{rows}]",
         ),
-        click.option("--quiet", is_flag=True, help="Print no report and no progress; the exit code answers."),
+        click.option(
+            "--quiet",
+            is_flag=True,
+            help="Print no report and no progress; only the exit code gives the result.",
+        ),
         click.option(
             "--verbose",
             "-v",
             is_flag=True,
-            help="Also show roles, bytes, tensors and whole names, and a traceback where an error has one.",
+            help="Also show roles, bytes, tensors and full names; show the traceback of an error, if it has one.",
         ),
         section="Report",
     )
@@ -266,20 +272,20 @@ grouping = bundle(
         metavar="KEY[,KEY]",
         shell_complete=complete_from(_list_keys),
         help="Group by scope, block, stage, op, dtype or role, or by two of them; `bytes` alone lists every byte."
-        "  [the first that tells parts apart]",
+        "  [the first key that separates the model's parts]",
     ),
     click.option(
         "--depth",
         type=click.IntRange(1),
         metavar="N",
-        help="Name a group by the first N parts of its scope.  [as many as give 3 to 20 groups]",
+        help="Name a group by the first N parts of its scope.  [a depth that gives 3 to 20 groups]",
     ),
     click.option(
         "--group",
         "groups",
         multiple=True,
         metavar="NAME=REGEX",
-        help="Make a group of your own from the tensors that REGEX finds. Repeatable.",
+        help="Define a group of your own: the tensors that REGEX matches. Repeatable.",
     ),
     click.option(
         "--match",
@@ -334,7 +340,7 @@ judging = bundle(
         metavar="ID",
         callback=_check_ignored,
         shell_complete=complete_from(_list_findings),
-        help="Let findings with this ID pass. Repeatable.",
+        help="Ignore findings with this ID. Repeatable.",
     ),
     section="Findings",
 )
@@ -343,7 +349,7 @@ bounding = bundle(
     "bounded",
     Bounded,
     click.option(
-        "--artifact", is_flag=True, help="Take the models of a folder for the components of one artifact."
+        "--artifact", is_flag=True, help="Treat the models of a folder as components of one artifact."
     ),
     click.option(
         "--max-objects",
@@ -361,12 +367,12 @@ sourcing = bundle(
         "--class",
         "model_class",
         metavar="NAME",
-        help="Build this class: AutoModel, AutoModelForMaskedLM, BertModel, ...  [as the config names it]",
+        help="Build this class: AutoModel, AutoModelForMaskedLM, BertModel, ...  [the class that the config names]",
     ),
     click.option(
         "--trust-remote-code",
         is_flag=True,
-        help="Run the Python code that a hub model brings, or a manifest names.",
+        help="Run Python code that comes with a hub model, or that a manifest names.",
     ),
     section="PyTorch's side",
 )
@@ -377,7 +383,7 @@ randomizing, seeding = _in_section(
     click.option(
         "--random-weights",
         is_flag=True,
-        help="Give the model random weights, every value different; nothing is downloaded.",
+        help="Give the model random weights, all distinct; download nothing.",
     ),
     click.option("--seed", type=int, default=0, metavar="N", help="Seed of the random weights.  [0]"),
 )
@@ -394,7 +400,7 @@ writing = bundle(
         type=_PATH,
         multiple=True,
         metavar="PATH",
-        help="Also write the report to PATH; the suffix says in which format. Repeatable.",
+        help="Also write the report to PATH; the suffix selects the format. Repeatable.",
     ),
     click.option(
         "--with",
@@ -402,7 +408,7 @@ writing = bundle(
         type=_PATH,
         multiple=True,
         metavar="REPORT",
-        help="Show a saved JSON report on the .html page too. Repeatable.",
+        help="Also show a saved JSON report on the .html page. Repeatable.",
     ),
     section="Report",
 )

@@ -97,7 +97,7 @@ def refuse_code_of_others(source: str, manifest: Path) -> None:
     folder = manifest.resolve().parent
     if not found or any(place.is_relative_to(folder) for place in found):
         raise UsageError(
-            f"{manifest}: names {printable(source)}, Python code that would be run; if you trust it, say "
+            f"{manifest}: names {printable(source)}, and that Python code would run; if you trust it, give "
             f"--against {printable(source)}, or --trust-remote-code"
         )
 

@@ -46,12 +46,12 @@ if TYPE_CHECKING:  # `--help` does not need this
 @click.option(
     "--against",
     metavar="SOURCE",
-    help="Hold MODEL against SOURCE.  [manifest.json, else config.json, beside MODEL]",
+    help="Compare MODEL with SOURCE.  [manifest.json, else config.json, beside MODEL]",
 )
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="Compare this much of the values.  [full; of a URL against weights sampled]",
+    help="Compare none, samples or all of the values.  [full; sampled for a URL against weights]",
 )
 @sourcing
 @randomizing
@@ -74,8 +74,8 @@ def reconcile(
     """Does MODEL hold the PyTorch model's parameters, all of them and nothing else?
 
     SOURCE is a manifest.json, a .safetensors file or a .bin/.pt state dict (or
-    the index of several), or whatever export takes. Whether MODEL also computes
-    what PyTorch computes is the question of verify.
+    the index of several), or any SOURCE of export. verify tests whether MODEL
+    also computes the same as PyTorch.
     """
     grouped.check()
     check_artifact(bounded, [model])

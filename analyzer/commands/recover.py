@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # `--help` does not need these
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="Compare this much of the values, to know which tensor is which.  [full if SOURCE has values]",
+    help="Compare this much of the values, to match tensors to names.  [full if SOURCE has values]",
 )
 @sourcing
 @bounding
@@ -66,8 +66,8 @@ def recover(
     """Write the PyTorch state dict that MODEL holds.
 
     Weights are unfolded, transposed back, split and dequantized. Every value comes
-    from MODEL; SOURCE gives names, shapes, types and ties. The report lists what
-    MODEL does not hold, and then the exit code is 1.
+    from MODEL; SOURCE gives names, shapes, types and ties. The report lists
+    tensors that MODEL does not hold; the exit code is then 1.
     """
     from analyzer.recover import recover_state
     from analyzer.recover.ownnames import read_own_names
@@ -89,7 +89,7 @@ def recover(
     is_known = original.weights is not None or original.manifest.has_content
     if content == "sampled" and is_known:
         run.tell(
-            "--content sampled: recover compares whole contents, so that nothing is written by a few elements"
+            "--content sampled: recover compares all values instead, because samples cannot prove a name"
         )
     if content != "none" and is_known:
         content = "full"
@@ -136,9 +136,9 @@ def _check_state_file(path: Path, inputs: Sequence[Path]) -> None:
 
     partial = path.with_name(path.name + PARTIAL)
     if any(is_same(mine, other) for mine in (path, partial) for other in inputs):
-        raise UsageError(f"-o {path}: is what is read here; name another file")
+        raise UsageError(f"-o {path}: is an input of this command; name another file")
     if path.exists() and not is_ours(path):
         raise UsageError(
-            f"-o {path}: is there, and recover did not write it; name another file, or move it away"
+            f"-o {path}: exists, and recover did not write it; name another file, or move it away"
         )
     check_folders([path])

@@ -68,7 +68,7 @@ class Run(Frozen):
         for path in written.outputs:
             _format_of(path, self.report).check()
         if written.documents and not any(path.suffix == _PAGE for path in written.outputs):
-            raise UsageError(f"--with {written.beside[0]}: only a page has room for it; add -o FILE{_PAGE}")
+            raise UsageError(f"--with {written.beside[0]}: only an HTML page shows it; add -o FILE{_PAGE}")
         check_folders(written.outputs)
         refuse_inputs(written.outputs, [*map(Path, read), *written.beside])
 
@@ -183,7 +183,7 @@ def check_artifact(bounded: Bounded, models: Sequence[str]) -> None:
         UsageError: none is.
     """
     if bounded.artifact and not any(Path(model).is_dir() for model in models):
-        raise UsageError("--artifact: says what one folder holds; name that folder and nothing else")
+        raise UsageError("--artifact: describes a single folder; name that folder and nothing else")
 
 
 def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
@@ -229,7 +229,7 @@ def check_folders(outputs: Iterable[Path]) -> None:
     """
     for path in outputs:
         if not path.parent.is_dir():
-            raise UsageError(f"-o {path}: its folder is not there; make it first")
+            raise UsageError(f"-o {path}: its folder does not exist; create it first")
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Collection[Path]) -> None:
@@ -240,7 +240,7 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Collection[Path]) -> None:
     """
     for path in outputs:
         if any(is_same(path, other) for other in inputs):
-            raise UsageError(f"-o {path}: is what is read here; name another file")
+            raise UsageError(f"-o {path}: is an input of this command; name another file")
 
 
 def is_same(path: Path, other: Path) -> bool:

@@ -29,15 +29,15 @@ from analyzer.process import load_numpy
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
     metavar="PATH",
-    help="Write the report to PATH; the suffix says in which format. Repeatable.  [stdout]",
+    help="Write the report to PATH; the suffix selects the format. Repeatable.  [stdout]",
 )
 @reporting()
 def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) -> None:
     """Show saved reports again, without their models.
 
-    REPORT is what a command wrote as JSON. Several reports make one .html page,
-    a section each; the first gives it its title. A report that is cut off, or
-    contradicts itself, is refused with the path of the wrong key.
+    REPORT is a JSON file that a command wrote. Several reports make one .html
+    page with a section for each, under the title of the first. A report that is
+    cut off, or contradicts itself, is refused with the path of the wrong key.
     """
     load_numpy()
     from analyzer.documents.saved import read_any_report

@@ -37,12 +37,12 @@ def _list_questions() -> list[str]:
     "--question",
     metavar="NAME",
     shell_complete=complete_from(_list_questions),
-    help="Ask a ready question: duplicates, largest, growth, operators, ...; `list` lists them.",
+    help="Ask a predefined question: duplicates, largest, growth, operators, ...; `list` lists them.",
 )
 @click.option(
     "--baseline", metavar="LAKE", help="Compare with an earlier lake, whose tables are old.models and so on."
 )
-@click.option("--memory", metavar="SIZE", help="Let the question `fits` ask for this much memory.  [8GiB]")
+@click.option("--memory", metavar="SIZE", help="Set the memory size for the question `fits`.  [8GiB]")
 @click.option(
     "-n", "rows", type=click.IntRange(0), default=20, metavar="N", help="Show N rows; 0 shows all.  [20]"
 )
@@ -51,7 +51,7 @@ def _list_questions() -> list[str]:
     "style",
     type=click.Choice(["text", "json", "markdown", "csv"]),
     default="text",
-    help="Print the answer in this form.",
+    help="Print the answer in this format.",
 )
 @click.option(
     "-o",
@@ -62,7 +62,7 @@ def _list_questions() -> list[str]:
     help="Also write the answer to PATH: .csv .html .json .md .parquet .txt. Repeatable.",
 )
 @click.option("--quiet", is_flag=True, help="Print no answer.")
-@click.option("--verbose", "-v", is_flag=True, help="Print a traceback where an error has one.")
+@click.option("--verbose", "-v", is_flag=True, help="Print the traceback of an error, if it has one.")
 def sql(
     lake: str,
     query: str | None,
@@ -75,11 +75,11 @@ def sql(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Ask a LAKE that survey has written.
+    """Query the tables of a LAKE that survey has written.
 
     QUERY is one SELECT of DuckDB's SQL over the tables models, files, tensors,
-    groups, operators and findings. It sees nothing else, and writes nothing.
-    Without one, -o PAGE.html is a page of the whole lake.
+    groups, operators and findings. It can read nothing else, and writes nothing.
+    Without a QUERY, -o PAGE.html writes a page of the whole lake.
     """
     from analyzer.fleet.lake import open_lake
     from analyzer.fleet.sql import answer_question, ask_lake, list_questions
@@ -97,7 +97,7 @@ def sql(
         _check_suffix(path)
     opened = open_lake(lake)
     if not opened.is_complete:
-        say(f"onnxledger: {lake}: no survey has finished it; what is there is asked")
+        say(f"onnxledger: {lake}: no survey has finished it; the answer covers the models read so far")
     variables = _variables(memory)
     if question == "list":
         answer = list_questions()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # `--help` does not need these
     multiple=True,
     required=True,
     metavar="LAKE",
-    help="Write the tables to the folder LAKE; also write a page, .html, or the summary, .json. Repeatable.",
+    help="Write the tables to the folder LAKE; also write a page (.html) or the summary (.json, .txt). Repeatable.",
 )
 @click.option(
     "--engine",
@@ -44,7 +44,9 @@ if TYPE_CHECKING:  # `--help` does not need these
     help="Read models in processes here, or on a cluster.  [local]",
 )
 @click.option(
-    "--address", metavar="ADDRESS", help="Find the cluster here.  [RAY_ADDRESS, DASK_SCHEDULER_ADDRESS]"
+    "--address",
+    metavar="ADDRESS",
+    help="Connect to the cluster at this address.  [RAY_ADDRESS, DASK_SCHEDULER_ADDRESS]",
 )
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Read N shards at once.  [one for each processor]"
@@ -55,14 +57,14 @@ if TYPE_CHECKING:  # `--help` does not need these
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="Read this much of the values, to find copies and families.  [sampled; of a URL none]",
+    help="Read none, samples or all of the values, to find copies and families.  [sampled; none for a URL]",
 )
 @click.option(
     "--shape",
     "shapes",
     multiple=True,
     metavar="AXIS=N",
-    help="Also tell the MACs and the memory of a run at these sizes: batch=1,sequence=128.",
+    help="Also report the MACs and memory of a run at these sizes: batch=1,sequence=128.",
 )
 @click.option(
     "--max-objects",
@@ -88,10 +90,10 @@ if TYPE_CHECKING:  # `--help` does not need these
     "style",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="Print the summary in this form.",
+    help="Print the summary in this format.",
 )
 @click.option("--quiet", is_flag=True, help="Print no summary and no progress.")
-@click.option("--verbose", "-v", is_flag=True, help="Print a traceback where an error has one.")
+@click.option("--verbose", "-v", is_flag=True, help="Print the traceback of an error, if it has one.")
 def survey(
     sources: tuple[str, ...],
     outputs: tuple[Path, ...],
@@ -108,11 +110,11 @@ def survey(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Read every model of SOURCE into a LAKE: tables that `sql` asks.
+    """Read every model of SOURCE into a LAKE: tables for `sql`.
 
     SOURCE is a folder, a glob, a list of paths or URLs (a .txt file, or - for
-    stdin), a URL, hf://org/*, s3://bucket/prefix/. A second run reads again
-    only what has changed. A model that cannot be read is a row with its error;
+    stdin), a URL, hf://org/*, s3://bucket/prefix/. A second run reads only
+    changed models again. A model that cannot be read gets a row with its error;
     the exit code is 2 if none can be read.
     """
     from analyzer.fleet.engines import find_engine
@@ -157,7 +159,7 @@ def _checked(shapes: tuple[str, ...]) -> tuple[str, ...]:
 
         swept = parse_shapes(shapes).sweep
         if swept is not None:
-            raise UsageError(f"--shape {printable(swept.key)}: a survey is at one size of each axis")
+            raise UsageError(f"--shape {printable(swept.key)}: a survey takes a single size of each axis")
     return shapes
 
 
@@ -170,7 +172,7 @@ def _split(outputs: tuple[Path, ...]) -> tuple[Path, list[Path]]:
     files = [path for path in outputs if path.suffix in _SUFFIXES]
     lakes = [path for path in outputs if path.suffix not in _SUFFIXES]
     if len(lakes) != 1:
-        raise UsageError("-o LAKE: name one folder for the tables, as -o lake")
+        raise UsageError("-o LAKE: name one folder for the tables, such as -o lake")
     return lakes[0], files
 
 

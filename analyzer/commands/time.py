@@ -48,7 +48,7 @@ class _Fed(Frozen):
             )
         if self.npz is not None:
             raise UsageError(
-                f"--input {self.npz}: is of one model, and this is a loop; name one of its files"
+                f"--input {self.npz}: has the inputs of one model, but this is a loop; name one of its files"
             )
 
 
@@ -113,17 +113,17 @@ feeding = bundle(
         "--new-tokens",
         type=click.IntRange(1, _MOST_TOKENS),
         metavar="N",
-        help="Time a generation loop of N tokens.  [128 for a folder with the files of one]",
+        help="Time a generation loop of N tokens.  [128 for a folder with the files of a loop]",
     ),
     click.option(
-        "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
+        "--past", type=click.IntRange(0), metavar="N", help="Fill a decoder's key-value cache with N tokens."
     ),
     click.option(
         "--input",
         "npz",
         type=click.Path(path_type=Path),
         metavar="FILE.npz",
-        help="Read inputs from FILE.npz, an array for each name; make the others.",
+        help="Read inputs from FILE.npz, one array for each name; generate the others.",
     ),
 )
 
@@ -131,7 +131,7 @@ feeding = bundle(
 def _finite(context: click.Context, parameter: click.Parameter, seconds: float) -> float:
     """Return the seconds; refuse NaN and infinity, which would be no limit."""
     if not math.isfinite(seconds):
-        raise click.BadParameter(f"{seconds} is no time.", context, parameter)
+        raise click.BadParameter(f"{seconds} is not a time.", context, parameter)
     return seconds
 
 
@@ -166,7 +166,7 @@ measuring = bundle(
         "--optimization",
         type=click.Choice([level.value for level in Optimization]),
         default="all",
-        help="Let onnxruntime optimize the graph this far.  [all]",
+        help="Optimize the graph in onnxruntime to this level.  [all]",
     ),
     click.option(
         "--custom-ops",
@@ -193,12 +193,12 @@ measuring = bundle(
     click.option(
         "--seed", type=click.IntRange(0, _MOST_SEED), default=0, metavar="N", help="Seed of the inputs.  [0]"
     ),
-    _seconds("--timeout", 600.0, "Give up after S seconds.  [600]"),
+    _seconds("--timeout", 600.0, "Stop after S seconds.  [600]"),
     click.option(
         "--memory-limit",
         "memory",
         metavar="SIZE",
-        help="Give up above this much memory, as 8GiB.  [nine tenths of what is free]",
+        help="Stop above this much memory, such as 8GiB.  [90 % of free memory]",
     ),
 )
 
@@ -221,12 +221,12 @@ measuring = bundle(
 def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bool, run: Run) -> None:
     """How many milliseconds does each group of MODEL take?
 
-    onnxruntime runs MODEL in turn without and with its profiler, which tells
-    how long each kernel takes. Each kernel's time goes to the group whose nodes
-    it computes. A sweep over an axis also tells how the groups grow. -o draws
-    .svg and .png too. Of a folder with the files of a generation loop (encoder,
-    prefill, decode; or decoder_model, decoder_with_past_model) each is timed
-    alone: how long to the first token, and how long for each further one?
+    onnxruntime runs MODEL alternately without and with its profiler, which
+    measures each kernel. Each kernel's time goes to the group whose nodes it
+    computes. A sweep over an axis also shows how the groups grow. -o draws .svg
+    and .png too. For a folder with the files of a generation loop (encoder,
+    prefill, decode; or decoder_model, decoder_with_past_model), each file is
+    timed alone: the time to the first token, and of each further one.
     """
     from analyzer.timing.inputs.sizes import parse_shapes
 
@@ -361,8 +361,8 @@ def find_models(model: str) -> dict[str, Path]:
             raise UsageError(f"{model}: {error}, or {listed}") from error
         if steps is None:
             raise UsageError(
-                f"{model}: holds {len(files)} models; {listed}; as a generation loop they are not timed, for by their "
-                "names no two are for the prompt (prefill, decoder_model) and for each token (decode, "
+                f"{model}: holds {len(files)} models; {listed}; they are not timed as a generation loop, because their "
+                "names show no model for the prompt (prefill, decoder_model) and one for each token (decode, "
                 "decoder_with_past_model)"
             )
     return {name: path / file for name, file in files.items()}

@@ -50,14 +50,14 @@ _LEVELS = click.Choice([level.value for level in Optimization])
 @click.option(
     "--against",
     metavar="SOURCE|MODEL",
-    help="Hold MODEL against PyTorch's side or another file.  [manifest.json, else config.json, beside MODEL]",
+    help="Compare MODEL with PyTorch's side or with another file.  [manifest.json, else config.json, beside MODEL]",
 )
 @click.option(
     "--shape",
     "shapes",
     multiple=True,
     metavar="AXIS=N",
-    help="Set sizes of axes: batch=2,sequence=32.  [small ones, as time sets them]",
+    help="Set sizes of axes: batch=2,sequence=32.  [small sizes, as in time]",
 )
 @click.option(
     "--seed",
@@ -72,40 +72,40 @@ _LEVELS = click.Choice([level.value for level in Optimization])
     "inputs",
     multiple=True,
     metavar="FILE",
-    help="Read inputs from FILE.npz, an array for each name, or NAME=FILE.npy. Repeatable.",
+    help="Read inputs from FILE.npz, one array for each name, or NAME=FILE.npy. Repeatable.",
 )
 @click.option(
     "--optimization",
     type=_LEVELS,
-    help="Let onnxruntime optimize MODEL this far, beside a run of MODEL without.",
+    help="Compare a run at this optimization level with an unoptimized run of MODEL.",
 )
 @click.option(
     "--provider",
     metavar="NAME",
-    help="Run MODEL on this execution provider, beside a run of MODEL on cpu.",
+    help="Compare a run on this execution provider with a run of MODEL on cpu.",
 )
 @click.option(
     "--against-optimization",
     type=_LEVELS,
-    help="Optimize MODEL this far in the other run.  [none]",
+    help="Optimization level of the other run.  [none]",
 )
 @click.option(
     "--against-provider",
     metavar="NAME",
-    help="Use this execution provider in the other run.  [cpu]",
+    help="Execution provider of the other run.  [cpu]",
 )
 @click.option(
     "--static",
     "is_static",
     is_flag=True,
-    help="Run nothing: account for every operator, beside a manifest or another file.",
+    help="Run nothing; compare every operator with PyTorch's program, or with another file.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     metavar="S",
-    help="Give up after S seconds.  [600]",
+    help="Stop after S seconds.  [600]",
 )
 @sourcing
 @click.option("--random-weights", is_flag=True, help="Give SOURCE random weights, made from --weights-seed.")
@@ -130,12 +130,12 @@ def verify(
     stamp: bool,
     run: Run,
 ) -> None:
-    """Does MODEL compute what PyTorch, or another file, computes?
+    """Does MODEL compute the same as PyTorch, or as another file?
 
-    Both run on the same inputs. Outputs that are further apart than rounding
-    differ; then the report names the first module, or inner value, that
-    differs, and the cause. The exit code is 1 if they differ, and 2 if there is
-    no answer.
+    Both run on the same inputs. Outputs differ if they are further apart than
+    rounding explains; the report then names the first module, or inner value,
+    that differs, and the cause. The exit code is 1 if they differ, and 2 if there
+    is no answer.
     """
     from analyzer.process.child import Limits
     from analyzer.timing.inputs.sizes import parse_shapes
@@ -150,7 +150,7 @@ def verify(
     if ways is not None and (against is not None or is_static):
         other = "--static: runs nothing" if is_static else "--against: names another side"
         raise UsageError(
-            f"{other}; --optimization and --provider, which hold two runs of MODEL against each other, go without it"
+            f"{other}, but --optimization and --provider compare two runs of MODEL; leave one of the two out"
         )
     source = model if ways is not None else against if against is not None else require_beside(model)
     wanted, drawn, told = parse_shapes(shapes), seeds or (0, 1, 2), time_stamp() if stamp else None
@@ -176,7 +176,7 @@ def verify(
             report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), told, given)
         else:
             if shapes:
-                raise UsageError("--shape: sizes are those of PyTorch's example inputs; leave it out")
+                raise UsageError("--shape: the sizes come from PyTorch's example inputs; leave it out")
             weights = Weights(random_weights, weights_seed)
             ledger = run.audit(model)
             if given is not None:
@@ -296,7 +296,7 @@ def verify_source(
     for taken in graph.signature:
         if taken.each is not None:
             raise UsageError(
-                f"input {printable(taken.name)}: is a sequence, which no module of PyTorch is given; compare two "
+                f"input {printable(taken.name)}: is a sequence, and PyTorch's module gets only tensors; compare two "
                 "files with --against FILE.onnx, or export with tensors"
             )
     side = run_beside(resolved, [(value.name, value.sizes) for value in graph.signature])
@@ -306,11 +306,9 @@ def verify_source(
     result = reconcile_with(ledger, Original(manifest, values, trace=trace), None, run)
     notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
     lost = find_lost(result) if is_made_up else []
-    named = f"{format_many(len(lost), 'parameter')}, as {', '.join(lost[:3])}"
+    named = f"{format_many(len(lost), 'parameter')}, such as {', '.join(lost[:3])}"
     if lost:
-        notes.append(
-            f"the values of {named}: {source} has none, the file does not give them back, and any will do"
-        )
+        notes.append(f"the values of {named}: neither {source} nor the file has them; random ones were used")
     exchange = give_back(result, side, is_all=is_made_up)
     run.tell("running both sides")
     against = f"{resolved.class_name}, {source}"
@@ -330,7 +328,7 @@ def _hold_to_program(report: VerifyReport, ledger: Ledger, source: str, run: Run
     found = manifest_at(source)
     if found is None or not report.same:
         return report
-    run.tell("holding the file to PyTorch's program")
+    run.tell("comparing the file with PyTorch's program")
     return hold_to_program(report, _reconcile_manifest(ledger, found, run), Path(ledger.model.path).name)
 
 
@@ -349,7 +347,7 @@ def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, tol
         made = load_manifest(found).source
         if "source" not in made:
             raise UsageError(
-                f"{source}: does not say what it was exported from; name that with --against SOURCE"
+                f"{source}: does not name the SOURCE of the export; name it with --against SOURCE"
             )
         source = made["source"]
         from exporter.sources import is_factory

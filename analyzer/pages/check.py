@@ -155,14 +155,14 @@ def _remarks(document: CheckDocument) -> Iterator[str]:
     asked = {rule.model for rule in document.rules}
     free = [model for model in document.models if model not in asked]
     if free:
-        yield f"no rule is about {natural_list(free)}"
+        yield f"no rule applies to {natural_list(free)}"
     planned = [rule for rule in document.rules if rule.metric == "memory" and rule.status is Became.PASS]
     for rule in planned[:_TABLES]:
         of = f" of {rule.model}" if len(document.models) > 1 else ""
         yield f"{rule.name}{of}: {rule.message}"
     others = [each for each in document.findings if each.severity != "error"]
     if others:
-        yield f"found besides: {count_severities(others)}"
+        yield f"also found: {count_severities(others)}"
 
 
 # the rules
@@ -297,14 +297,14 @@ def _skipped(document: CheckDocument) -> Iterator[str]:
             reasons[rule.message].append(rule.name)
     if reasons:
         told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-        yield f"asked of no model: {told}"
+        yield f"applied to no model: {told}"
 
 
 def _asked(document: CheckDocument) -> Table:
     """Return the table of what each rule measures, and of the place that defines it."""
     rules = {rule.name: rule for rule in document.rules}.values()
     columns = (
-        Column("what is asked", Kind.NAME),
+        Column("rule definition", Kind.NAME),
         Column("metric", room=8),
         Column("of", Kind.NAME, room=6),
         Column("models", Kind.NAME, room=5),
@@ -331,7 +331,7 @@ def _asked(document: CheckDocument) -> Table:
     return Table(
         tuple(columns[at] for at in kept),
         tuple(Row(tuple(row.cells[at] for at in kept)) for row in rows),
-        title="what is asked",
+        title="rule definition",
         detail=Detail.MORE,
         ample=4,
     )

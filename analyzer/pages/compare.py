@@ -85,7 +85,7 @@ def _answer(document: CompareDocument) -> str:
     if document.same_file:
         return "the same file"
     if _is_same(document):
-        return f"no difference in what was compared{' but in notes' if document.file_notes else ''}"
+        return f"no difference in the compared parts{', except notes' if document.file_notes else ''}"
     totals = document.totals
     is_followed = document.followed is not None and document.followed.whole
     is_apart = document.wiring is not None and not document.wiring.alike
@@ -96,7 +96,7 @@ def _answer(document: CompareDocument) -> str:
         *_recoded(document.tensors, is_followed=is_followed),
         *_other_scales(document.tensors),
         *_redeclared(document),
-        "other wiring" if is_apart and not totals.parameters.change else "",
+        "different wiring" if is_apart and not totals.parameters.change else "",
     ]
     return "; ".join(filter(None, told))
 
@@ -124,12 +124,12 @@ def _parameters(document: CompareDocument) -> str:
     if followed is not None and followed.whole and not (pair.change and _has_turned(document)):
         counts = f"{format_count(pair.a)} -> {format_count(pair.b)}"
         if followed.cut:
-            return f"the same parameters, {format_many(followed.cut, 'tensor')} in part ({counts})"
+            return f"the same parameters, {format_many(followed.cut, 'tensor')} only in part ({counts})"
         if pair.change:
             return f"the same parameters, stored differently ({counts})"
         return f"the same {format_many(pair.a, 'parameter')}, stored differently"
     if not pair.change:
-        other = ", not the same values" if _have_other_values(document) else ""
+        other = ", different values" if _have_other_values(document) else ""
         return f"same {format_many(pair.a, 'parameter')}{other}"
     share = f" ({format_change(pair.change / pair.a)})" if pair.a else ""
     return f"{format_count(pair.a)} -> {format_many(pair.b, 'parameter')}{share}"
@@ -188,7 +188,7 @@ def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[st
     alone = [p for p in tensors if p.line is not None and (p.a is None or p.b is None)]
     merged = {id(p.a or p.b) for p in alone}
     if packed := sum(p.line not in _TOLD or p.line == "concatenated" for p in alone):
-        yield f"{format_many(packed, 'tensor')} in one piece with others"
+        yield f"{format_many(packed, 'tensor')} packed with others"
     for word, sides in (
         ("added", [p.b for p in tensors if p.a is None]),
         ("gone", [p.a for p in tensors if p.b is None]),
@@ -205,7 +205,7 @@ def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[st
             yield f"{format_many(others, 'other tensor')} {word}"
     renamed = sum(1 for p in tensors if p.a is not None and p.b is not None and p.a.name != p.b.name)
     if renamed and not is_followed:
-        yield f"{format_many(renamed, 'tensor')} under other names"
+        yield f"{format_many(renamed, 'tensor')} renamed"
 
 
 def _other_scales(tensors: Sequence[TensorPair]) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _absent(document: CompareDocument) -> Iterator[str]:
     for word, sides in (("old", [p.a for p in document.tensors]), ("new", [p.b for p in document.tensors])):
         absent = sum(1 for side in sides if side is not None and side.stored_elements > 0 and not side.bytes)
         if absent:
-            yield f"the data of {format_many(absent, 'tensor')} of the {word} one are not here, nor in its bytes"
+            yield f"the bytes of the {word} model leave out {format_many(absent, 'tensor')} without data"
 
 
 def _redeclared(document: CompareDocument) -> Iterator[str]:
@@ -286,44 +286,44 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         )
     values = document.values_compared
     if values is not None:
-        where = "whole" if values.content == "full" else "at fixed positions"
-        unknown = f", {format_many(values.unknown, 'tensor')} could not be" if values.unknown else ""
+        where = "in full" if values.content == "full" else "at fixed positions"
+        unknown = f", {format_many(values.unknown, 'tensor')} could not be compared" if values.unknown else ""
         alike = format_many(values.equal + values.differing, "tensor")
         apart = sum(
             pair.status == "changed" and list(pair.changed) != ["values"] for pair in document.tensors
         )
         others = (
-            f"; not those of {format_many(apart, 'tensor')} of another type, shape, role or size"
+            f"; not compared: {format_many(apart, 'tensor')} with different type, shape, role or size"
             if apart
             else ""
         )
         yield f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}{others}"
     elif document.followed is not None:
-        how = "" if document.followed.content == "full" else ", at some positions"
+        how = "" if document.followed.content == "full" else ", at sampled positions"
         told = format_many(document.followed.tensors, "learned tensor")
-        rest = "" if document.followed.whole else "; the others by name, or not at all"
+        rest = "" if document.followed.whole else "; others by name, or not at all"
         if document.followed.tensors:
-            yield f"{told} followed by content, also transposed, cast or in codes{how}{rest}"
+            yield f"{told} matched by content, also if transposed, cast or quantized{how}{rest}"
         else:
-            yield f"no learned tensor is in both, not even transposed, cast or in codes{how}"
+            yield f"no learned tensor is in both, even if transposed, cast or quantized{how}"
     elif document.changes.tensors.unchanged and not document.same_file:
-        but = ", but those of scales and zero points," if _has_scales(document) else ""
-        yield f"values were not compared{but} (--content full): unchanged is the same type, shape, role and size"
+        but = ", except scales and zero points" if _has_scales(document) else ""
+        yield f"values were not compared{but} (--content full); unchanged means the same type, shape, role and size"
     if document.wiring is not None and document.wiring.alike:
         yield "wiring: both compute the same with their weights"
     elif document.wiring is not None:
         first = f", first in {document.wiring.first}" if document.wiring.first else ""
-        yield f"wiring: not that of the old one{first}; verify tells whether they compute the same"
+        yield f"wiring: differs from the old model{first}; verify tests whether they compute the same"
     if document.file_notes is not UNSET and not document.same_file and _is_same(document):
-        yield "the files are not the same, byte by byte; names of nodes, notes on nodes and values were not compared"
+        yield "the files differ in bytes; names of nodes, notes on nodes and values were not compared"
     if document.macs is not UNSET:
         yield from _tell_macs(document.macs)
     if document.totals.nodes is None:
-        yield "nodes: not compared, as a saved report does not say how many there were"
+        yield "nodes: not compared, because a saved report lacks their number"
     contents = (document.content.a, document.content.b)
     if len(set(contents)) > 1 and "none" in contents:
         side = ("old", "new")[contents.index("none")]
-        yield f"contents of the {side} one were not looked at: what is stored twice counts twice there, once here"
+        yield f"contents of the {side} model were not read: only there, copies count separately"
 
 
 def _tell_macs(macs: ComparedMacs) -> Iterator[str]:
@@ -479,7 +479,7 @@ def _notes(pair: TensorPair) -> Iterator[str]:
         assert one is not None  # a pair has a side
         yield f"{one.dtype} {format_shape(tuple(one.shape))}"
         if pair.line is not None:
-            yield f"held with another: {pair.line}"
+            yield f"stored with another: {pair.line}"
         yield from _copies((("", one),))
         return
     if a.dtype != b.dtype:
@@ -489,7 +489,7 @@ def _notes(pair: TensorPair) -> Iterator[str]:
     if a.role != b.role:
         yield f"{a.role} -> {b.role}"
     if "values" in pair.changed:
-        yield "other values"
+        yield "different values"
     if pair.line in _TOLD and a.shape == b.shape:
         yield str(pair.line)
     if "parameters" in pair.changed and a.shape == b.shape:

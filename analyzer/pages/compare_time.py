@@ -128,7 +128,7 @@ def _first(document: Compared) -> Iterator[Block]:
     """Yield the two sides, and conditions besides the model that may cause a difference."""
     yield Facts((Fact("old", document.a), Fact("new", document.b)), detail=Detail.FIRST)
     yield Notes(
-        tuple(f"not measured alike: {row.what} {row.a} -> {row.b}" for row in document.measured),
+        tuple(f"measured differently: {row.what} {row.a} -> {row.b}" for row in document.measured),
         detail=Detail.FIRST,
         tone=Tone.WARN,
     )
@@ -188,7 +188,7 @@ def _groups(
     )
     notes = ["rows sum to the mean profiled run"]
     if any(pair.status == "unchanged" for pair in times.groups):
-        notes.append("~ no clear difference: the 95 % confidence intervals meet")
+        notes.append("~ no clear difference: the 95 % confidence intervals overlap")
     parameters = document.totals.parameters
     total = ("profiled run", *_pair(profiled), Said(None, ""), parameters.b, parameters.change)
     name = f"groups{key}"

@@ -74,7 +74,7 @@ def _run_answer(document: CostDocument) -> str:
         macs = f" and {_plain(run.macs.measured)} MACs" if run.macs.verdict == "agrees" else ""
         return f"a run by onnxruntime {run.version} agrees: {shapes}{macs}"
     if run.verdict == "not-compared":
-        return "nothing of a run could be compared"
+        return "no part of the run could be compared"
     parts = [f"{format_many(len(run.differing), 'shape')}"] if run.differing else []
     parts += ["MACs"] if run.macs.verdict == "differs" else []
     parts += ["memory"] if any((line.unexplained or 0) > 0 for line in run.memory) else []
@@ -87,9 +87,9 @@ def _form_answer(document: CostDocument) -> str:
     if against is None:
         return ""
     if against.agrees:
-        return f"the closed form of {against.class_name} says the same"
+        return f"the closed form of {against.class_name} agrees"
     gap = say_expression(against.found.expression), say_expression(against.said.expression)
-    return f"DIFFERS from the closed form of {against.class_name}: {gap[0]} MACs, where it says {gap[1]}"
+    return f"DIFFERS from the closed form of {against.class_name}: {gap[0]} MACs instead of {gap[1]}"
 
 
 def _figures(document: CostDocument) -> Iterator[Figure]:
@@ -123,7 +123,7 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
     if named:
         told = ", ".join(f"{axis.name} ({axis.input})" for axis in named)
         sizes = ",".join(f"{axis.axis or axis.input}=N" for axis in named[:2])
-        lines = f"free: {told}; give sizes with --shape {sizes}"
+        lines = f"free axes: {told}; give sizes with --shape {sizes}"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
     yield from _measured(document)
@@ -135,8 +135,8 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
     yield groups
     yield _operators(document)
     if document.assumed:
-        equal = tuple(f"{each}: they meet in one axis" for each in document.assumed)
-        yield Notes(equal, title="Taken to be equal", detail=Detail.MORE)
+        equal = tuple(f"{each}: both are sizes of one axis" for each in document.assumed)
+        yield Notes(equal, title="Assumed equal", detail=Detail.MORE)
     yield Facts((Fact("convention", document.convention),), title="What is counted", detail=Detail.MORE)
 
 
@@ -171,7 +171,7 @@ def _measured(document: CostDocument) -> Iterator[Block]:
     ]
     columns = (
         Column(f"a run at {sizes}" if sizes else "a run", Kind.NAME),
-        Column("said", Kind.PROSE, room=9),
+        Column("computed", Kind.PROSE, room=9),
         Column("measured", Kind.PROSE, room=9),
         Column("unexplained", Kind.PROSE, room=8),
     )
@@ -179,7 +179,7 @@ def _measured(document: CostDocument) -> Iterator[Block]:
     notes = []
     if run.unknown_shapes:
         many = format_many(run.unknown_shapes, "value")
-        notes.append(f"the shape of {many} is known from the run alone")
+        notes.append(f"only the run shows the shape of {many}")
     if run.macs.measured is None:
         notes.append(f"MACs of the run cannot be counted: {run.macs.why}")
     if notes:
@@ -187,8 +187,8 @@ def _measured(document: CostDocument) -> Iterator[Block]:
     shapes = (
         Column("value", Kind.NAME),
         Column("operator", room=5),
-        Column("said", Kind.PROSE, room=9),
-        Column("found", Kind.PROSE, room=9),
+        Column("computed", Kind.PROSE, room=9),
+        Column("in the run", Kind.PROSE, room=9),
     )
     rows = [Row((row.value, row.op_type, str(row.said), str(row.found))) for row in run.differing]
     if rows:
@@ -214,7 +214,7 @@ def _against(document: CostDocument) -> Iterator[Block]:
         rows.append(Row(("in other modules", "", _cell(against.other), "")))
     yield Table(columns, tuple(rows), title="closed form", key="against")
     if against.agrees and any(term.difference.expression != "0" for term in against.terms):
-        yield Notes(("the sums are equal: what was fused stands in other modules",))
+        yield Notes(("the sums are equal: fused nodes count in other modules",))
 
 
 def _plain(count: int | None) -> str:

@@ -127,7 +127,7 @@ def _head(document: FormulaDocument) -> Iterator[Prose]:
     if document.total is not None and document.active is not None and document.active != document.total:
         share = format_share(document.active, document.total)
         active = _many(document.active, " of them")
-        yield f"{active}, {share}, are active: a token uses some of the experts only"
+        yield f"{active}, {share}, are active: each token uses only some of the experts"
     yield from document.notes
 
 
@@ -183,14 +183,14 @@ def _checked(document: FormulaDocument) -> Iterator[Block]:
 
     found = table(lambda part: any(_on(part, side) != part.value for side in sides))
     whole = _is_short(document)
-    yield Table(columns, found, title="terms beside the formula", total=total, is_whole=whole)
+    yield Table(columns, found, title="terms compared with the formula", total=total, is_whole=whole)
     for verdict, tone in _verdicts(document, sides):
         yield Notes((verdict,), detail=Detail.FIRST, tone=tone)
     yield Notes(tuple(f"error: {error}" for side in sides for error in side.errors), detail=Detail.FIRST)
     yield Notes((*_reasons(document), *_left(document)), detail=Detail.FIRST)
     every = table(lambda part: True)
     if len(every) > len(found):
-        title = "every part beside the formula"
+        title = "every part compared with the formula"
         yield Table(columns, every, title=title, total=total, detail=Detail.MORE, is_whole=whole)
 
 
@@ -246,8 +246,8 @@ def _verdicts(document: FormulaDocument, sides: Sequence[_Side]) -> Iterator[tup
     """Yield a verdict for each side: whether it has the counts of the formula."""
     same = [side for side in sides if _is_same(document, side) and not side.errors]
     if same:
-        has = f"{' and '.join(map(_title, same))} {'have' if len(same) > 1 else 'has'}"
-        yield f"{has} what the formula says, part by part", Tone.GOOD
+        agree = f"{' and '.join(map(_title, same))} {'agree' if len(same) > 1 else 'agrees'}"
+        yield f"{agree} with the formula, part by part", Tone.GOOD
     judged = document.model or document.census
     settled = (Certainty.SETTLED, Certainty.UNDECIDED)
     is_whole = document.model is None or not document.model.errors
@@ -267,13 +267,13 @@ def _is_same(document: FormulaDocument, side: _Side) -> bool:
 def _difference(document: FormulaDocument, side: _Side, *, is_settled: bool) -> str:
     what, difference = _title(side), side.total - (document.total or 0)
     if side.errors and not difference:
-        return f"DIFFERS: {what} counts what the formula says, and does not hold it"
+        return f"DIFFERS: {what} has the formula's count, but also errors"
     if not difference and is_settled:
-        return f"{what} has what the formula says, as far as names tell"
+        return f"{what} agrees with the formula, as far as its names show"
     if not difference:
-        return f"DIFFERS: {what} has as many parameters, but others"
+        return f"DIFFERS: {what} has as many parameters, but different ones"
     has = f"{what} has {format_many(abs(difference), 'parameter')} {'more' if difference > 0 else 'fewer'}"
-    return f"{has}, and what became of them is known" if is_settled else f"DIFFERS: {has}"
+    return f"{has}, and the difference is accounted for" if is_settled else f"DIFFERS: {has}"
 
 
 def _reasons(document: FormulaDocument) -> Iterator[Prose]:
@@ -503,7 +503,7 @@ def _what_if(document: FormulaDocument) -> Iterator[Block]:
     total = ("total", document.what_if.total, document.total, document.what_if.difference)
     yield Table(columns, tuple(rows), title="what if", total=total, is_whole=_is_short(document))
     if all(term.before == term.after for term in terms):
-        yield Notes(("nothing that is stored changes",))
+        yield Notes(("no stored parameter changes",))
 
 
 def _weights(document: FormulaDocument) -> Iterator[str]:
@@ -536,7 +536,7 @@ def _cache(document: FormulaDocument, symbols: Symbols) -> Iterator[Prose]:
     cache = document.cache
     if cache is None:
         if symbols.tokens is not None:
-            yield "no key-value cache: nothing is decoded token by token"
+            yield "no key-value cache: the model does not decode token by token"
         return
     told: list[Piece] = ["key-value cache: ", *pieces_of(symbols.token_cache), " elements a token"]
     if cache.token_bytes is None:
@@ -579,7 +579,7 @@ def _more(document: FormulaDocument, symbols: Symbols, legend: Table) -> Iterato
     parts: Iterable[FormulaPart] = (part for _, parts in _counted(document) for part in parts)
     rows = tuple(Row((part.part, part.source or "")) for part in parts)
     columns = (Column("part"), Column("source", Kind.PROSE, room=9))
-    yield Table(columns, rows, title="where expressions are from", detail=Detail.MORE)
+    yield Table(columns, rows, title="sources of the expressions", detail=Detail.MORE)
     expressions = (("total", document.expression), ("active", document.active_expression))
     found = [Fact(name, text) for name, text in expressions if text is not None]
     if document.expression == document.active_expression:

@@ -116,26 +116,26 @@ def _doubts(document: GenerationDocument) -> Iterator[str]:
     loop = document.loop
     if loop.source_decided_by is not None and loop.source_decided_by.startswith("default"):
         yield (
-            f"no file says how long the encoder's output is: {format_count(loop.source or 0)} is a guess, and a longer "
-            "one makes each token slower; give it with --shape encoder_sequence=N"
+            f"no file fixes the length of the encoder's output: {format_count(loop.source or 0)} is a guess, and a "
+            "longer output makes each token slower; give it with --shape encoder_sequence=N"
         )
     if document.token_ms.last < _FASTER * document.token_ms.first:
         yield "a token with the longer cache took less than one with the shorter: something else was running then"
     others = [each.component for each in document.components if each.step is Step.OTHER]
     if others:
         listed = ", ".join(map(printable, others))
-        yield f"{listed}: its name does not say when a loop runs it, and its time is in no sum"
+        yield f"{listed}: its name does not show its step in the loop, so its time is in no sum"
 
 
 def _assumptions(document: GenerationDocument) -> Iterator[str]:
     """Tell the assumptions behind the sums."""
     yield (
         "each file is measured alone, with random inputs of the sizes that it has in the loop; the sums leave out the "
-        "choice of tokens, and the cache's way from run to run"
+        "choice of tokens, and the transfer of the cache between runs"
     )
     if len(document.loop.caches) > 1:
         first, last = map(format_count, document.loop.caches)
-        yield f"between caches of {first} and {last} tokens the time of a run is taken to grow evenly"
+        yield f"between caches of {first} and {last} tokens the time of a run is assumed to grow linearly"
 
 
 _FASTER = 0.9

@@ -72,7 +72,7 @@ def describe_inspection(document: InspectDocument) -> Page:
         question="What is in this file?",
         subject=document.model.path,
         about=_about(document),
-        answer=f"{count_severities(errors)}: what is counted here may not be all" if errors else "",
+        answer=f"{count_severities(errors)}: the counts may be incomplete" if errors else "",
         tone=Tone.BAD,
         figures=tuple(_figures(document)),
         blocks=tuple(blocks),
@@ -146,7 +146,7 @@ def _hidden(document: InspectDocument) -> str:
     said = [f"{_say_change(least, most)} in PyTorch"] if (least, most) != (0, 0) else []
     if computed:
         elements = sum(tensor.parameters or tensor.stored_elements for tensor in computed)
-        said.append(f"{format_many(elements, 'element')} of which PyTorch had an unknown number")
+        said.append(f"{format_many(elements, 'element')} computed from an unknown number of parameters")
     return ", ".join(said)
 
 
@@ -212,7 +212,7 @@ _SCHEMES = {
     "qdq": "quantized as QDQ",
     "qoperator": "quantized as QOperator",
     "dynamic": "dynamic quantization",
-    "codes": "codes that nothing here decodes",
+    "codes": "codes without a known decoder",
 }
 _SHORT = {"qdq": "QDQ", "qoperator": "QOperator", "dynamic": "dynamic", "codes": "not decoded"}
 _AT_RUN_TIME = ("ConvInteger", "DynamicQuantize", "MatMulInteger")
@@ -327,9 +327,9 @@ def _join_absent(document: InspectDocument) -> list[Finding]:
     nbytes = format_bytes(sum(tensor.logical_bytes for tensor in tensors))
     what = f"{format_many(len(held), 'tensor')}, {nbytes}"
     if len(absent) == 1:
-        joined = replace(absent[0], message=f"{names[0]} is not here: {what}", subjects=sorted(held))
+        joined = replace(absent[0], message=f"{names[0]} is missing: {what}", subjects=sorted(held))
     else:
-        message = f"{format_count(len(absent))} external files are not here ({what})"
+        message = f"{format_count(len(absent))} external files are missing ({what})"
         joined = replace(absent[0], message=message, subjects=names)
     rest = [finding for finding in document.findings if finding.id != "external-missing"]
     return [joined, *rest]
@@ -381,11 +381,11 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
     yield from tell_macs(document.macs)
     yield from tell_rule(document.match, document.groups_from)
     if "stage" in document.by.split(",") and not document.stages:
-        yield "no stages: there is no convolutional trunk here whose resolution falls"
+        yield "no stages: the model has no convolutional trunk with falling resolution"
     if document.by in ("scope", "block", "stage", "op") and document.tensors and not _has_scopes(document):
         others = [key for key in ("block", "stage", "op", "dtype") if key != document.by]
         others = [key for key in others if key != "stage" or document.stages]
-        yield f"no names of modules here; other groups: --by {', '.join(others)}"
+        yield f"the file has no names of modules; other groups: --by {', '.join(others)}"
     if totals.parameters_unsettled and (totals.parameters_at_least, totals.parameters_at_most) != (
         totals.parameters,
         totals.parameters,
@@ -394,10 +394,10 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
         # The other reasons go without their tensors: findings name those.
         reasons = "; ".join([first, *dict.fromkeys(each.partition(": ")[0] for each in others)][:3])
         more = f"; {format_many(len(others) - 2, 'other reason')}" if len(others) > 2 else ""
-        yield f"PyTorch's count is not one number: {reasons}{more}"
+        yield f"PyTorch's count is uncertain: {reasons}{more}"
     if document.content == "none":
         names = " under other names" if document.components else ""
-        yield f"Contents were not looked at: what is stored twice{names} counts twice (--content sampled)"
+        yield f"Contents were not read, so copies{names} count separately (--content sampled)"
     if document.overlap or document.ungrouped:
         yield (
             f"Overlap of groups: {format_count(document.overlap)} stored elements; in no group: "

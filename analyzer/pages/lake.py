@@ -35,8 +35,8 @@ def describe_lake(document: LakeDocument) -> Page:
     told = [f"{size} in {shards}, {format_count(document.written)} written now"]
     ask = f"onnxledger sql {shlex.quote(document.lake)} --question"
     if document.unreadable:
-        told.append(f"{ask} errors says what cannot be read, and why")
-    told.append(f"{ask} list says what can be asked")
+        told.append(f"{ask} errors lists unreadable models, and the reasons")
+    told.append(f"{ask} list lists the questions")
     rows = tuple(Row((each.table, each.rows)) for each in document.tables)
     tables = Table((Column("table"), Column("rows", Kind.COUNT, room=9)), rows, title="table", is_whole=True)
     return Page(

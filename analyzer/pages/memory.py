@@ -18,14 +18,14 @@ def memory_answer(document: CostDocument) -> str:
         return ""
     there = format_bytes(room.memory)
     if room.fits is None and room.needed is not None:
-        more = "bodies of If, Loop and Scan may ask for too much more"
+        more = "bodies of If, Loop and Scan may need too much more"
         return f"whether it fits {there} is not known: {format_bytes(room.needed)} are modelled, and {more}"
     if room.fits is None:
         return f"whether it fits {there} is not known"
     if room.fits and room.needed is not None:
         return f"fits {there}: {format_bytes(room.needed)} are modelled, most of it {room.line}"
     needed = "more" if room.needed is None else format_bytes(room.needed)
-    return f"DOES NOT FIT {there}: {needed} are needed; the sum passes it with the line {room.line}"
+    return f"DOES NOT FIT {there}: {needed} are needed; the sum exceeds it at the line {room.line}"
 
 
 def memory_blocks(document: CostDocument) -> Iterator[Block]:
@@ -59,7 +59,7 @@ def _lines(document: CostDocument) -> Iterator[Block]:
         for line in document.memory
     )
     known = [line.value for line in document.memory if line.value is not None]
-    total = ("sum of what is known", sum(known), "", "")
+    total = ("sum of known numbers", sum(known), "", "")
     yield Table(columns, rows, title="memory", total=total, key="memory")
     why = [
         line for line in document.memory if line.note and line.line == "activations" and line.value is None
@@ -97,7 +97,7 @@ def _peak(document: CostDocument) -> Iterator[Block]:
         return
     where = f"{peak.op_type} {peak.node}".strip()
     group = f" in {peak.group}" if peak.group else ""
-    yield Notes((f"the peak, {format_bytes(peak.value)} asked for in a run, is held after {where}{group}",))
+    yield Notes((f"the peak of requested memory, {format_bytes(peak.value)}, is after {where}{group}",))
     columns = (
         Column("live at the peak", Kind.NAME),
         Column("made by", room=5),
@@ -132,7 +132,7 @@ def _picture(document: CostDocument) -> Chart:
         most = max(steps[start : start + width], key=lambda step: step.bytes)
         bars.append([f"{most.op_type} {most.node}".strip(), most.bytes, names.index(most.group or "")])
     data = {"groups": [name or "[root]" for name in names], "bars": bars}
-    summary = "Bytes that are there after each node in the order of the run, coloured by subgraph; the peak is marked."
+    summary = "Live bytes after each node in the order of the run, coloured by subgraph; the peak is marked."
     return Chart("", "Live bytes along the nodes", "steps", data, summary)
 
 

@@ -164,12 +164,12 @@ def _extent(document: ReconcileDocument) -> Iterator[str]:
         parts.append(f"{format_many(compared.none - absent, 'element')} by name and shape only")
     told = f"compared: {', '.join(parts) or 'nothing'}"
     if document.against.get("parameters_by") == BY_NAMES:
-        told += "; parameters told from buffers by their names"
+        told += "; parameters and buffers distinguished by name"
     yield told
     yield f"wiring: {_wiring(document)}"
     is_differing = any(row.line == "differing" and row.tensors for row in document.bridge)
     if is_differing and document.against.get("weights") == "factory":
-        yield "PyTorch's weights are those that the factory makes: does it load the checkpoint?"
+        yield "the factory made PyTorch's weights: does it load the checkpoint?"
 
 
 def _wiring(document: ReconcileDocument) -> str:
@@ -180,13 +180,13 @@ def _wiring(document: ReconcileDocument) -> str:
     if wiring.checked and whole > wiring.checked:
         told += f", {format_count(whole - wiring.checked)} not known"
     if not wiring.checked:
-        told = "which parameter each node reads was not compared"
+        told = "the parameter that each node reads was not compared"
         if document.reads == "as-exported":
             return f"as exported; {told}"
     if wiring.program == "same":
-        return f"{told}; computes PyTorch's program, as verify --static has it"
+        return f"{told}; computes the same as PyTorch's program (verify --static)"
     if wiring.program == "differs":
-        return f"{told}; computes another program than PyTorch's"
+        return f"{told}; computes a different program from PyTorch's"
     if document.reads == "as-exported":
         return f"{told}; wired as exported"
     if document.reads == "differs":
@@ -209,7 +209,7 @@ def _waterfall(document: ReconcileDocument) -> Iterator[Block]:
         return
     measures.sort(key=lambda each: not each[1])
     data = {"start": document.pytorch.parameters, "measures": measures, "from": "PyTorch", "to": "ONNX"}
-    summary = "A waterfall from PyTorch's parameters over each line of the bridge to what the file holds."
+    summary = "A waterfall from PyTorch's parameters over each line of the bridge to the count in the file."
     yield Chart("", "The bridge, step by step", "waterfall", data, summary)
 
 
@@ -292,12 +292,12 @@ def _nearest(document: ReconcileDocument) -> Table:
         for each in document.nearest
     )
     columns = (
-        Column("nothing explains", Kind.NAME),
-        Column("nearest to it", Kind.NAME, room=9),
+        Column("unexplained tensor", Kind.NAME),
+        Column("nearest parameter", Kind.NAME, room=9),
         Column("equal", room=9),
         Column("off by", Kind.ERROR, room=5),
     )
-    return Table(columns, rows, title="nothing explains")
+    return Table(columns, rows, title="unexplained tensors")
 
 
 _PARAMETERS = (
@@ -372,4 +372,4 @@ def _chart() -> Chart:
         "colours": [["line", at["line"]]],
     }
     summary = "A treemap: each rectangle is a module or a parameter, as large as its share."
-    return Chart(PARAMETERS, "Where PyTorch's parameters are, and what became of them", "tree", data, summary)
+    return Chart(PARAMETERS, "PyTorch's parameters, and their lines of the bridge", "tree", data, summary)

@@ -71,7 +71,7 @@ def _blocks(document: RecoverDocument) -> Iterator[Block]:
     yield from _written(document)
     problems = tuple(_problems(document))
     if problems:
-        yield Findings(problems, title="what is not as PyTorch has it")
+        yield Findings(problems, title="differences from PyTorch")
     yield _lines(document)
     for title, rows in (("lost", document.lost), ("not exact", document.lossy)):
         yield _reasons(title, ((each.name, each) for each in rows))
@@ -80,7 +80,7 @@ def _blocks(document: RecoverDocument) -> Iterator[Block]:
     yield _state("parameters", document.parameters)
     yield _state("buffers", document.buffers)
     told = tuple(Fact(key, value) for key, value in sorted(document.against.items()))
-    yield Facts(told, title="where the names come from", detail=Detail.MORE)
+    yield Facts(told, title="source of the names", detail=Detail.MORE)
     tied = tuple(f"tied: {', '.join(names)}" for names in document.tied)
     if tied:
         yield Notes(tied, title="written once", detail=Detail.MORE)
@@ -91,14 +91,14 @@ def _written(document: RecoverDocument) -> Iterator[Block]:
     if document.output is not None:
         told, tone = f"written to {document.output}", Tone.PLAIN
     elif document.lossless and document.lossy:
-        told, tone = f"NOT WRITTEN: {format_count(len(document.lossy))} lost bits", Tone.BAD
+        told, tone = f"NOT WRITTEN: {format_many(len(document.lossy), 'tensor')} lost bits", Tone.BAD
     else:
         told, tone = "NOT WRITTEN: there is nothing to write", Tone.BAD
     yield Notes((told,), tone=tone, detail=Detail.FIRST)
     compared = {
         "none": "values not compared",
         "sampled": f"values compared at {SAMPLES} positions of each tensor",
-        "full": "whole values compared",
+        "full": "all values compared",
     }[document.content]
     yield Notes((compared,), detail=Detail.FIRST)
 
@@ -113,14 +113,14 @@ def _problems(document: RecoverDocument) -> Iterator[Problem]:
     yield from _by_reason("error", "not recovered: ", ((each.reason, each.name) for each in document.lost))
     unnamed = ((each.reason, _path(each)) for each in document.unnamed)
     yield from _by_reason("error", "without a name: ", unnamed)
-    yield from _by_reason("warning", "not every bit: ", ((each.reason, each.name) for each in document.lossy))
+    yield from _by_reason("warning", "not exact: ", ((each.reason, each.name) for each in document.lossy))
     differing = [each.name for each in tensors if each.line is Line.DIFFERING]
     yield from _by_reason("warning", "", ((_DIFFERING, name) for name in differing))
     yield from _by_reason("warning", "", ((_GUESSED, name) for name in document.guessed))
 
 
-_DIFFERING = "other values than PyTorch has: the file's were taken"
-_GUESSED = "square, and nothing that was compared tells it from its transpose"
+_DIFFERING = "values differ from PyTorch's: the file's were taken"
+_GUESSED = "square, and the comparison cannot tell it from its transpose"
 
 
 def _by_reason(severity: str, head: str, told: Iterable[tuple[str, str]]) -> Iterator[Problem]:

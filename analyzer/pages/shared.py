@@ -69,7 +69,7 @@ _COUNT = re.compile(r"[\d,]+ (?:learned |stored )?\w+")
 _SHORT = {
     "constant-filled": "{count} of one value",
     "constant-weights": "{count} in Constant nodes, not initializers",
-    "opaque": "{count} of data that computes, and that nothing explains",
+    "opaque": "{count} of unexplained data that nodes use",
     "runtime-weights": "{count} of weights that ConstantOfShape makes",
     "strippable-metadata": "{bytes} of stack traces and notes can be stripped",
     "transposed-copy": "{count} stored again, transposed: {bytes}",
@@ -105,7 +105,7 @@ def say_source(source: Mapping[str, str]) -> str:
     weights = source.get("weights", "")
     said = {"random": "random weights", "fresh": "weights as they are initialised"}.get(weights, weights)
     if weights == "factory" and "seed" in source:
-        said = f"weights as the factory makes them, seed {source['seed']}"
+        said = f"weights made by the factory, seed {source['seed']}"
     return ", ".join(value for value in (source.get("class"), source.get("source"), said) if value)
 
 
@@ -257,7 +257,7 @@ def tell_macs(macs: CountedMacs | UnsetType) -> Iterator[str]:
             f"without {format_many(macs.unknown, 'node')} of unknown work (`onnxledger cost` names them)"
         )
     if macs.choices:
-        told.append(f"of {format_many(macs.choices, 'If')} the branch that works most")
+        told.append(f"for {format_many(macs.choices, 'If')} the branch with the most work")
     yield ", ".join(told)
 
 
@@ -330,7 +330,7 @@ def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
         yield f"{', '.join([*names, *others])} {verb} {times}: {whole} parameters if each use had its own"
     left = sum(len(found) for found in list(alike.values())[_FEW:])
     if left:
-        yield f"{format_doing(left, 'other group', 'hold')} what is used more than once"
+        yield f"{format_doing(left, 'other group', 'are')} also used more than once"
 
 
 def _without_prefix(names: Sequence[str]) -> list[str]:

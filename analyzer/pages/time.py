@@ -198,7 +198,7 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
     """List reasons why the times are less precise than the settings asked for."""
     latency = document.latency_ms
     if not latency.settled and document.settings.runs is None:
-        yield f"the median is less sure than asked for: {_unsettled(document)}"
+        yield f"the median is less precise than requested: {_unsettled(document)}"
     if document.settings.runs is not None and latency.precision > _FAR:
         runs = format_many(document.settings.runs, "run")
         far = format_percent(latency.precision)
@@ -206,7 +206,7 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
     if latency.mean > _DISTURBED * latency.median > 0:
         yield (
             f"the mean run took {latency.mean / latency.median:.1f} times as long as the median: something else was "
-            "running at the time; shares and scaled ms are of means"
+            "running at the time; shares and scaled ms use means"
         )
     match judge_profiled(timing.points[0].latency, timing.points[0].profiled):
         case "slower" if not _is_device(document):
@@ -226,8 +226,8 @@ def _slower(document: Timed) -> str:
     told = "take over twice as long:"
     if document.provider in _WAITED_FOR:
         return (
-            f"{told} the host waits for each kernel, and the launch is in its time; with cupti-python "
-            "(Linux, the extra time-gpu) the GPU's own clock is read"
+            f"{told} the host waits for each kernel, so its time includes the launch; cupti-python "
+            "(Linux, the extra time-gpu) reads the GPU's own clock"
         )
     return f"{told} kernels are very short, or something else was running at the time"
 
@@ -235,7 +235,7 @@ def _slower(document: Timed) -> str:
 _WAITED_FOR = frozenset({"cuda", "tensorrt"})
 """Providers whose kernels CUPTI can time."""
 
-_FASTER = "were faster than plain ones: something else was running at the time, and times mean little"
+_FASTER = "were faster than plain ones: something else was running at the time, and the times are unreliable"
 
 
 def _unsettled(document: Timed) -> str:
@@ -301,7 +301,7 @@ def _profiling(document: TimeDocument) -> Iterator[str]:
     share = short_share(abs(added) / plain if plain else None)
     more = "more" if added >= 0 else "less"
     yield (
-        f"profiled runs, those of the table, take {short_ms(abs(added))} ms {more}, {share}; "
+        f"profiled runs, used by the table, take {short_ms(abs(added))} ms {more}, {share}; "
         f"median ±{format_percent(document.profiled_latency_ms.precision)}"
     )
     if isinstance(document.device_ms, float):
@@ -662,7 +662,7 @@ def _sweep_blocks(document: SweepDocument, timing: Timing, rows: Sequence[TimeRo
     yield _times(document, rows)
     yield Notes((*tell_rule(document.match, document.groups_from), *_memory(document, last, timing)))
     yield _each_at(document)
-    yield Notes((_fed(document),), title="what was fed", detail=Detail.MORE)
+    yield Notes((_fed(document),), title="inputs", detail=Detail.MORE)
     yield _kernels(last)
     yield from _measured(document, last)
 
@@ -691,7 +691,7 @@ def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
     for found, told in (
         (
             unsettled if document.settings.runs is None else [],
-            f"the median is not sure: {_unsettled(document)}",
+            f"the median is not precise: {_unsettled(document)}",
         ),
         ([] if _is_device(document) else slower, f"profiled runs {_slower(document)}"),
         (faster, f"profiled runs {_FASTER}"),
@@ -718,7 +718,7 @@ def _lengths(document: SweepDocument) -> Table:
 def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -> Block:
     """Return the table of each group's growth with the length."""
     if len(set(lengths(timing))) < FEWEST:
-        return Notes((f"growth: unclear, as none is fitted to less than {FEWEST} lengths",))
+        return Notes((f"growth: unclear, because a fit needs at least {FEWEST} lengths",))
     longest = format_count(max(lengths(timing)))
     point = timing.points[-1]
     last = point.latency.mean / point.scale if _is_device(document) else point.profiled.mean

@@ -60,7 +60,7 @@ def _answer(document: VerifyDocument) -> str:
     if document.same:
         many = format_many(len(document.outputs), "output")
         if not document.inputs:
-            return f"computes the same: {many} by the same operators, of the same numbers; nothing was run"
+            return f"computes the same: {many} by the same operators on the same numbers; nothing was run"
         runs = format_many(max(Counter(each.name for each in document.inputs).values()), "run")
         return f"computes the same: {many} in {runs}, no further apart than rounding"
     if document.first is not None:
@@ -69,20 +69,18 @@ def _answer(document: VerifyDocument) -> str:
         who, _, what = reason.partition(f"{node}: ")
         return f"DIFFERS from {node} on{where}: {what if what and who.count(' ') <= 1 else reason}"
     if any(each.verdict == "differs" for each in document.outputs):
-        return "DIFFERS: no inner value that both have tells from where on"
+        return "DIFFERS: no inner value of both sides shows the first difference"
     if not document.inputs:
-        return (
-            f"NOT COMPARED: {format_many(len(lost), 'output')} by other operators; run them, without --static"
-        )
+        return f"NOT COMPARED: {format_many(len(lost), 'output')} by different operators; run them, without --static"
     if lost and all(each.noise_db is not None and each.noise_db <= _DROWNED for each in lost):
         return (
-            f"NOT COMPARED: rounding alone changes {format_many(len(lost), 'output')} beyond recognition, as where "
-            "TopK or ArgMax choose among values that are nearly equal; other inputs (--input) may tell"
+            f"NOT COMPARED: rounding alone changes {format_many(len(lost), 'output')} beyond recognition, such as "
+            "after TopK or ArgMax of nearly equal values; try other inputs (--input)"
         )
     for each in document.uncovered:
         if each.startswith(REFUSED):
-            return f"NOT COMPARED: onnxruntime does not run it at sizes that it declares: {each.removeprefix(REFUSED)}"
-    return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
+            return f"NOT COMPARED: onnxruntime cannot run it at sizes that it declares: {each.removeprefix(REFUSED)}"
+    return f"NOT COMPARED: {format_many(len(lost), 'output')} with different shapes, types or codes"
 
 
 _DROWNED = 30.2
@@ -152,8 +150,8 @@ def _curve(document: VerifyDocument) -> Iterator[Block]:
     if len(points) < _FEWEST:
         return
     summary = (
-        "Signal to error in decibels of what each module gives, in the order of the run, above what rounding alone "
-        f"leaves.{f' The first that differs is {points[first][0]}.' if first is not None else ''}"
+        "Signal to error in decibels of each module's output, in the order of the run, with the level of rounding "
+        f"alone.{f' The first that differs is {points[first][0]}.' if first is not None else ''}"
     )
     yield Chart("", "Error through the modules", "errors", {"points": points, "first": first}, summary)
 
@@ -195,7 +193,7 @@ def _costs(costs: VerifyCosts) -> Iterator[Block]:
         larger = format_signed_bytes(kept.more_nbytes)
         now = "no error" if kept.before_db is None else f"{kept.before_db:.0f} dB"
         names = ", ".join(kept.modules)
-        told.append(f"in float, {names} take {larger}, and rounding the others leaves {then}, not {now}")
+        told.append(f"with {names} in float: {larger}, and {then} instead of {now}")
     if costs.unmeasured:
         told.append(f"no time was left for {format_many(costs.unmeasured, 'module')}")
     yield Notes(tuple(told))
@@ -222,7 +220,7 @@ def _cells(row: VerifiedOutput | VerifiedModule) -> tuple[Cell, ...]:
 def _told(document: VerifyDocument) -> Iterator[str]:
     for each in document.uncovered:
         if each.startswith(OTHER_WEIGHTS):
-            yield f"{each} (reconcile says where)"
+            yield f"{each} (reconcile shows where)"
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
         yield f"outputs are off by {format_error(worst)} at most; rounding alone has its own column"
@@ -233,10 +231,10 @@ def _told(document: VerifyDocument) -> Iterator[str]:
             parts = [f"{value:.0f} dB by {what}" for what, value in known if value is not None]
         said = f", {' and '.join(parts)}" if parts else ""
         other = "the other file" if _is_file(document.against) else "PyTorch's own weights"
-        yield f"as it stands, beside {other}: {document.drift_db:.0f} dB signal to error{said}"
+        yield f"as it is, compared with {other}: {document.drift_db:.0f} dB signal to error{said}"
     if document.executions is not None:
         return
-    yield "not a proof that the weights are a checkpoint's: reconcile says that"
+    yield "not a proof that the weights are a checkpoint's: reconcile checks that"
 
 
 def _is_file(against: str) -> bool:

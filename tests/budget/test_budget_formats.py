@@ -125,7 +125,7 @@ def test_findings_that_no_rule_judges_are_told_and_an_error_first_of_all(ledger:
     text = show(report, "text")
     assert text.splitlines()[2] == "ERROR w.bin is not here [external-missing]"
     assert "nothing reads it" not in text
-    assert "\nfound besides: 1 warning\n" in text
+    assert "\nalso found: 1 warning\n" in text
     assert "<summary>Findings: 1 warning</summary>" in show(report, "markdown")
     assert "nothing reads it" in show(report, "html")
 

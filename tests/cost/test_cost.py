@@ -402,7 +402,7 @@ def test_a_size_can_be_given_to_an_axis_as_the_report_prints_it(tmp_path: Path) 
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "s - 1"
     path = save(tmp_path, proto)
 
-    assert "free: X_0 (X.0), s___1 (Z.0)" in run_here("cost", path).stdout
+    assert "free axes: X_0 (X.0), s___1 (Z.0)" in run_here("cost", path).stdout
     for key in ("X_0", "X.0"):
         done = run_here("cost", path, "--shape", f"{key}=5,s___1=5")
         assert "at X.0=5, s - 1=5" in done.stdout

@@ -70,7 +70,7 @@ def test_json_has_them_by_their_ids(ledger: Ledger) -> None:
 def test_the_head_of_a_comment_says_that_there_are_errors(ledger: Ledger) -> None:
     worse, fine = (show(inspect(ledger, found), "markdown") for found in (FOUND, FOUND[::2]))
 
-    assert "**✗ 1 error: what is counted here may not be all**" in worse.split("\n\n")
+    assert "**✗ 1 error: the counts may be incomplete**" in worse.split("\n\n")
     assert "error" not in fine.partition("|")[0]
 
 

@@ -344,5 +344,5 @@ def test_sizes_of_a_sweep_are_refused(tmp_path: Path) -> None:
     done = run_here("survey", tmp_path, "-o", tmp_path / "lake", "--shape", "batch=1:8:x2")
 
     assert done.returncode == 2
-    assert "one size of each axis" in done.stderr
+    assert "single size of each axis" in done.stderr
     assert not (tmp_path / "lake").exists()

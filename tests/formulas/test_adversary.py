@@ -143,4 +143,4 @@ def test_the_manifest_beside_a_model_is_never_written_over(tmp_path: Path) -> No
     manifest.write_text("{}", encoding="utf-8")
     result = run_here("formula", path, "--against", tmp_path / "model.onnx", "-o", manifest)
     assert (result.returncode, manifest.read_text(encoding="utf-8")) == (2, "{}")
-    assert "is what is read here" in result.stderr
+    assert "is an input of this command" in result.stderr

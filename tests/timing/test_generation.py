@@ -449,7 +449,10 @@ def test_what_is_of_one_model_is_refused_of_a_loop_before_anything_runs(tmp_path
     pair(tmp_path)
     cases = {
         ("--past", "8"): "--past: a loop's cache is as long as its prompt and the tokens so far",
-        ("--input", "x.npz"): "--input x.npz: is of one model, and this is a loop; name one of its files",
+        (
+            "--input",
+            "x.npz",
+        ): "--input x.npz: has the inputs of one model, but this is a loop; name one of its files",
         ("-o", str(tmp_path / "x.svg")): "no format for the suffix '.svg'; use one of",
         ("-o", str(tmp_path / "decoder_model.onnx")): "no format for the suffix",
         ("--by", "dtype"): "dtype",

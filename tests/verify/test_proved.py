@@ -231,7 +231,7 @@ def test_code_that_only_a_manifest_names_is_not_run(
             result = run_here(command[0], "model.onnx", *command[1:])
 
             assert result.returncode == 2
-            assert f"names {source}, Python code that would be run" in " ".join(
+            assert f"names {source}, and that Python code would run" in " ".join(
                 (result.stdout + result.stderr).split()
             )
     assert not (tmp_path / "ran").exists()
