@@ -495,7 +495,7 @@ def _notes(pair: TensorPair) -> Iterator[str]:
     if "parameters" in pair.changed and a.shape == b.shape:
         yield f"{format_count(pair.parameters.a)} -> {format_many(pair.parameters.b, 'parameter')}"
     if "parameters" in pair.changed:
-        yield from _copies(((" in the old one", a), (" in the new one", b)))
+        yield from _copies(((" in the old model", a), (" in the new model", b)))
 
 
 def _old_name(pair: TensorPair) -> str:
