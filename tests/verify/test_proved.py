@@ -130,7 +130,7 @@ def test_a_rewritten_file_is_proven_to_be_the_program(rewritten: Callable[..., P
     code, document = ask(model)
 
     assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "same")
-    assert "computes PyTorch's program" in " ".join(run_here("reconcile", model).stdout.split())
+    assert "computes the same as PyTorch's program" in " ".join(run_here("reconcile", model).stdout.split())
 
 
 @pytest.mark.parametrize(
