@@ -25,7 +25,7 @@ def load_json(path: Path | str) -> Any:
     its first bytes.
 
     Raises:
-        OSError: the file cannot be read, is no regular file, or has more than a gigabyte.
+        OSError: the file cannot be read, is not a regular file, or has more than a gigabyte.
         ValueError: the content is no JSON in UTF-8.
         RecursionError: the content is nested too deeply.
     """
@@ -34,7 +34,7 @@ def load_json(path: Path | str) -> Any:
     if stat.S_ISDIR(status.st_mode):
         raise OSError(errno.EISDIR, "it is a folder; name a file in it")
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     with path.open("rb") as stream:
         content = stream.read(_START)
         if not content.lstrip().startswith((b"{", b"[")):

@@ -65,7 +65,7 @@ def _refuse_large(where: str | Path) -> None:
         if path.is_file() and path.stat().st_size > LARGEST_CONFIG:
             raise SourceError(f"{path}: the config cannot be used: it has more than {LARGEST_CONFIG:,} bytes")
         if path.exists() and not path.is_file():
-            raise SourceError(f"{path}: the config cannot be used: it is no regular file")
+            raise SourceError(f"{path}: the config cannot be used: it is not a regular file")
 
 
 def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
     except Exception as error:
         raise SourceError(_config_message(where, error)) from error
     if not isinstance(fields, dict) or not fields:
-        raise SourceError(f"{where}: the config cannot be used: it holds no JSON object with fields")
+        raise SourceError(f"{where}: the config cannot be used: it is not a JSON object with fields")
     return dict(fields)
 
 

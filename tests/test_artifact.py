@@ -239,7 +239,7 @@ def test_one_file_under_two_names_is_one_component(tmp_path):
         ("gone.onnx", "is not there"),
         ("", "is not a relative path"),
         ("https://host/a.onnx", "is not a relative path"),
-        ("folder", "is no regular file"),
+        ("folder", "is not a regular file"),
     ],
 )
 def test_a_component_outside_the_folder_or_not_there_is_an_error_and_not_opened(tmp_path, file, words):

@@ -205,7 +205,7 @@ def test_values_cross_into_a_function_and_back_to_its_callers(tmp_path):
 def test_key_that_says_nothing_of_nodes_is_refused(by, tmp_path):
     ledger = audit(tmp_path, chain())
 
-    with pytest.raises(UsageError, match="says nothing of nodes"):
+    with pytest.raises(UsageError, match="groups no nodes"):
         collapsed(ledger, by=by, depth=None)
 
 

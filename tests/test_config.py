@@ -226,7 +226,7 @@ def test_so_many_mistakes_are_told_that_a_person_can_read() -> None:
 def test_a_pipe_does_not_hang() -> None:
     os.mkfifo("onnxledger.toml")
 
-    with pytest.raises(ConfigError, match=r"onnxledger\.toml: is no regular file; name another"):
+    with pytest.raises(ConfigError, match=r"onnxledger\.toml: is not a regular file; name another"):
         load_config()
 
 
@@ -239,7 +239,7 @@ def test_a_folder_in_the_place_of_a_file_is_told(name: str) -> None:
 
 
 def test_a_device_is_not_read() -> None:
-    with pytest.raises(ConfigError, match="/dev/zero: is no regular file"):
+    with pytest.raises(ConfigError, match="/dev/zero: is not a regular file"):
         load_config(Path("/dev/zero"))
 
 

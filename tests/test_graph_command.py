@@ -291,7 +291,7 @@ def test_a_mark_that_no_picture_has_is_refused(
             "--depth: applies only to a collapsed graph; add --collapse, or write .svg or .png",
         ),
         (["--fold", "-o", "out.graphml"], "--fold: applies only to a collapsed graph"),
-        (["--by", "dtype", "-o", "out.svg"], "--by dtype: says nothing of nodes"),
+        (["--by", "dtype", "-o", "out.svg"], "--by dtype: groups no nodes"),
         (["--by", "bytes", "-o", "out.svg"], "--by bytes: cannot group nodes"),
         (["--by", "names", "-o", "out.svg"], "'names' is not one of scope"),
         (["--group", "a=[", "-o", "out.svg"], "--group 'a'"),

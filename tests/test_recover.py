@@ -370,7 +370,7 @@ def test_a_folded_batchnorm_gives_nothing_back(tmp_path: Path) -> None:
     assert recovery.tensors == ()
     assert set(reasons(recovery)) == {"conv.weight", *vectors}
     assert {*reasons(recovery).values()} == {
-        "multiplied out with a BatchNorm: only the product is in the file"
+        "folded with a BatchNorm: only the product is in the file"
     }
 
 

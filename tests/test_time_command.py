@@ -184,7 +184,7 @@ def test_a_limit_that_is_none_is_refused(options: tuple[str, str], asked: dict[s
 
 @pytest.mark.parametrize("by", ["dtype", "scope,role", "bytes"])
 def test_keys_that_say_nothing_of_nodes_are_refused_before_anything_runs(model: Path, by: str) -> None:
-    told = f"--by {by}: says nothing of nodes, and these take the time; use scope, block, stage or op"
+    told = f"--by {by}: groups no nodes, and these take the time; use scope, block, stage or op"
 
     assert told in message("time", model, "--by", by)
 

@@ -231,7 +231,7 @@ _BY_NAME = "name:duplicated-file"
 
 def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     opaque = set(ledger.opaque)
-    why = "contents were not looked at" if ledger.content == "none" else "see the finding opaque"
+    why = "contents were not read" if ledger.content == "none" else "see the finding opaque"
     said = f"{format_many(ledger.opaque_elements, 'element')} of opaque data may be learned: {why}"
     found: dict[Key, tuple[int, str]] = {}
     for entry in ledger.entries:
@@ -264,13 +264,13 @@ def _may_be_learned(entry: Entry, ledger: Ledger) -> bool:
     return ledger.live is not None and entry.tensor.key in ledger.live.tensors
 
 
-_ONE_NAME = "contents were not looked at, so tensors of one name in two files count once"
+_ONE_NAME = "contents were not read, so tensors of one name in two files count once"
 
 
 def _say_why(ledger: Ledger) -> str:
     """Say why contents were not all compared; "" if they were."""
     if ledger.content == "none":
-        return f"contents were not looked at, so a tensor stored twice may count twice; {LOOK}"
+        return f"contents were not read, so a tensor stored twice may count twice; {LOOK}"
     unread = next((finding for finding in ledger.findings if finding.id in UNREAD), None)
     return "" if unread is None else say_unread(unread)
 

@@ -117,7 +117,7 @@ class Baselines:
             return Unknown(f"the baseline {name} is of another model, {differs}; {way}")
         if metric.name in CONTENT_MATTERS and (ledger.content == "none") != (model.content == "none"):
             which = "the baseline" if ledger.content == "none" else "the model"
-            return Unknown(f"contents of {which} were not looked at; --content sampled makes both comparable")
+            return Unknown(f"contents of {which} were not read; --content sampled makes both comparable")
         found = select(whole, group, groups)
         if isinstance(found, Unknown):
             return Unknown(f"the baseline {name} does not have it: {found.reason}")
@@ -442,7 +442,7 @@ def looked_at_less(ledger: Ledger, content: ContentMode | None) -> str:
     ranks = ("none", "sampled", "full")
     if content is None or ranks.index(ledger.content) >= ranks.index(content):
         return ""
-    return f"contents were looked at with --content {ledger.content}, less than the {content} asked for"
+    return f"contents were read with --content {ledger.content}, less than the {content} asked for"
 
 
 def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
@@ -456,7 +456,7 @@ def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
     counts = Counter(finding.id for finding in ledger.findings if finding.id not in ignore)
     number = counts.total()
     if not number and ledger.content == "none":
-        said = "contents were not looked at, so there may be findings; add --content sampled"
+        said = "contents were not read, so there may be findings; add --content sampled"
         return Verdict(
             STRICT, path, Status.SKIP, Unit.FINDINGS, limit=0, skipped=Skipped.NOT_EVALUATED, message=said
         )

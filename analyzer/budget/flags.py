@@ -138,7 +138,7 @@ def read_operators(path: Path) -> frozenset[str]:
 def _read(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # reading a pipe would hang, and a device may never end
-            raise ConfigError([f"{path}: is no regular file; name a file with an operator on each line"])
+            raise ConfigError([f"{path}: is not a regular file; name a file with an operator on each line"])
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:

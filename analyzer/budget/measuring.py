@@ -251,7 +251,7 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
         return ledger.file_nbytes
     if metric in ("duplicates", "opaque") and ledger.content == "none":
         what = "copies" if metric == "duplicates" else "opaque elements"
-        return Unknown(f"contents were not looked at, so {what} are unknown; {LOOK}")
+        return Unknown(f"contents were not read, so {what} are unknown; {LOOK}")
     if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
         return Unknown(
             "the saved report does not say which tensors share their bytes; check the model itself"
@@ -360,7 +360,7 @@ def _find_lacking(metric: str, part: Selection) -> str:
     if metric in _VERSIONS:
         return _VERSIONS[metric](part.ledger)[1]
     if metric == "findings" and part.ledger.content == "none":
-        return f"contents were not looked at, so there may be more findings; {LOOK}"
+        return f"contents were not read, so there may be more findings; {LOOK}"
     ids = UNREAD if metric == "bytes" and part.kind != "all" else _LACKING.get(metric, frozenset())
     own = None if part.kind == "all" else {label(entry.tensor.key) for entry in part.entries}
     for finding, subjects in part.whole.findings:

@@ -50,7 +50,7 @@ def find_files(source: str) -> SourceFiles:
         UsageError: SOURCE is a model file, empty, or no possible name of a file.
     """
     if not source:
-        raise UsageError("SOURCE: an empty name names nothing; give a config.json, a checkpoint or a preset")
+        raise UsageError("SOURCE: the name is empty; give a config.json, a checkpoint or a preset")
     try:
         path = Path(source).expanduser()
         is_folder, is_there = path.is_dir(), path.exists() or path.is_symlink()

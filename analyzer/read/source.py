@@ -187,7 +187,7 @@ class LocalFile(Frozen):
                 f"{path}: is a folder; name the .onnx file inside it, or pass --artifact if all of them belong together"
             )
         if not stat.S_ISREG(status.st_mode):
-            raise ModelReadError(f"{path}: [not-onnx] is no regular file; copy its content to one")
+            raise ModelReadError(f"{path}: [not-onnx] is not a regular file; copy its content to one")
         return cls(path, str(path.resolve()), status.st_size, _identity(status))
 
     @property
@@ -300,7 +300,7 @@ class LocalFile(Frozen):
         if is_model:
             raise ExternalDataError(f"[external-escapes] location {location!r} is the model file itself")
         if not stat.S_ISREG(status.st_mode):
-            raise ExternalDataError(f"[external-escapes] {location!r} is no regular file")
+            raise ExternalDataError(f"[external-escapes] {location!r} is not a regular file")
         return LocalFile(target, str(target), status.st_size, _identity(status), self._opened)
 
     def check(self) -> None:

@@ -147,7 +147,7 @@ MEANINGS: Mapping[Line, Meaning] = {
     ),
     Line.FOLDED_BATCHNORM: Meaning(
         values="computed",
-        lost="multiplied out with a BatchNorm: only the product is in the file",
+        lost="folded with a BatchNorm: only the product is in the file",
         in_formula="multiplied into the weights before it",
     ),
     Line.FOLDED_WEIGHTNORM: Meaning(

@@ -418,7 +418,7 @@ def find_membership(ledger: Ledger, grouping: Grouping, own: OwnGroups | None = 
     nodes = None if grouping.by == ACCOUNTS else label_members(ledger, grouping.by, grouping.depth).nodes
     if nodes is None:
         raise UsageError(
-            f"--by {grouping.by}: says nothing of nodes, and these take the time; use scope, block, stage or op"
+            f"--by {grouping.by}: groups no nodes, and these take the time; use scope, block, stage or op"
         )
     return {node.position: (" / ".join(nodes[node.place]),) for node in graph.nodes}
 

@@ -125,7 +125,7 @@ def refused(source: object, error: type[OnnxLedgerError], message: str) -> None:
 
 
 def test_an_empty_name_is_refused() -> None:
-    refused("", UsageError, "an empty name names nothing")
+    refused("", UsageError, "the name is empty")
 
 
 def test_a_model_is_told_from_its_config(tmp_path: Path) -> None:

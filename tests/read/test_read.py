@@ -366,7 +366,7 @@ def test_name_with_a_null_byte_is_refused():
 def test_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "model.onnx")
 
-    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is no regular file"):
+    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is not a regular file"):
         read_model(tmp_path / "model.onnx")
 
 

@@ -284,13 +284,13 @@ def test_folder_is_refused(tmp_path):
 def test_pipe_is_refused_without_opening_it(tmp_path):
     os.mkfifo(tmp_path / "model.onnx")
 
-    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is no regular file"):
+    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is not a regular file"):
         LocalFile.at(tmp_path / "model.onnx")
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
 def test_device_is_refused():
-    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is no regular file"):
+    with pytest.raises(ModelReadError, match=r"\[not-onnx\] is not a regular file"):
         LocalFile.at(Path("/dev/zero"))
 
 
@@ -421,14 +421,14 @@ def test_location_of_any_length_is_missing_data_and_no_crash(tmp_path):
 def test_pipe_is_never_opened_as_external_data(tmp_path):
     os.mkfifo(tmp_path / "w.bin")
 
-    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is no regular file"):
+    with pytest.raises(ExternalDataError, match=r"^\[external-escapes\].*is not a regular file"):
         sibling(tmp_path, "w.bin")
 
 
 def test_folder_is_no_data(tmp_path):
     (tmp_path / "data").mkdir()
 
-    with pytest.raises(ExternalDataError, match="is no regular file"):
+    with pytest.raises(ExternalDataError, match="is not a regular file"):
         sibling(tmp_path, "data")
 
 

@@ -96,7 +96,7 @@ def test_nodes_may_be_in_several_of_the_user_s_groups_or_in_none(tmp_path: Path)
 def test_keys_that_say_nothing_of_nodes_are_refused(tmp_path: Path, by: str) -> None:
     ledger = audit(tmp_path)
 
-    with pytest.raises(UsageError, match="says nothing of nodes"):
+    with pytest.raises(UsageError, match="groups no nodes"):
         find_membership(ledger, group_by(ledger, by))
 
 

@@ -107,7 +107,7 @@ def test_what_has_no_end_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
 
     for path in (Path("/dev/zero"), tmp_path / "pipe.npz"):
-        with pytest.raises(UsageError, match="is no regular file"):
+        with pytest.raises(UsageError, match="is not a regular file"):
             read_headers(path)
 
 

@@ -80,7 +80,7 @@ def collapse_graph(
     """
     if labels.nodes is None:
         raise UsageError(
-            f"--by {labels.by}: says nothing of nodes, so nothing is known to flow between its groups; "
+            f"--by {labels.by}: groups no nodes, so nothing is known to flow between its groups; "
             "use scope, block, stage or op"
         )
     groups = every = _total(ledger, labels, labels.nodes)

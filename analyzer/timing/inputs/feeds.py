@@ -88,7 +88,7 @@ def read_headers(path: Path) -> tuple[Stored, ...]:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a device never ends, a pipe never begins
-            raise UsageError(f"--input {path}: is no regular file; give one that numpy.savez wrote")
+            raise UsageError(f"--input {path}: is not a regular file; give one that numpy.savez wrote")
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             if len(members) > _MOST:
