@@ -369,9 +369,7 @@ def test_a_folded_batchnorm_gives_nothing_back(tmp_path: Path) -> None:
 
     assert recovery.tensors == ()
     assert set(reasons(recovery)) == {"conv.weight", *vectors}
-    assert {*reasons(recovery).values()} == {
-        "folded with a BatchNorm: only the product is in the file"
-    }
+    assert {*reasons(recovery).values()} == {"folded with a BatchNorm: only the product is in the file"}
 
 
 def test_a_product_of_direction_and_length_gives_neither_back(tmp_path: Path) -> None:
