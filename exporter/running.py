@@ -661,7 +661,7 @@ _CHOOSING = frozenset({"argmax", "argmin", "argsort", "kthvalue", "mode", "sort"
 """Functions that return positions of values, by their order."""
 
 _SHAKEN = 4 * torch.finfo(torch.float32).eps
-"""Largest move of scores, relative to their root mean square."""
+"""Width of the interval, around 0, of the numbers added to scores, relative to their root mean square."""
 
 
 def _shake(scores: torch.Tensor) -> torch.Tensor:

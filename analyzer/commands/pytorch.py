@@ -211,7 +211,8 @@ def reconcile_with(
 ) -> Reconciliation:
     """Reconcile a ledger, and show a bar while reading contents.
 
-    If it does not balance and PyTorch's class is available, trace its program, and reconcile again with that.
+    If it does not balance, contents were compared and PyTorch's class is available, trace its program, and reconcile
+    again with that.
     """
     from analyzer.reconciliation import reconcile_ledger
 

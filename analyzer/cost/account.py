@@ -152,7 +152,7 @@ class _Books(Mutable):
     """Amounts of identical nodes, with the reason why they are unknown, and whether that reason is in the amounts."""
 
     def left(self) -> tuple[UnknownNode, ...]:
-        """Return the nodes of unknown work, without those whose group and operator have known sums."""
+        """Return the nodes of unknown work, without parts of a sum that is known for their group and their operator."""
         if not self.parts:
             return tuple(self.unknown)
         groups = {label: each.sums() for label, each in self.groups.items()}

@@ -68,7 +68,10 @@ def _conv_transpose(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _einsum(step: Step, made: Sequence[Value]) -> Work:
-    """Multiply operands two at a time from the left; axes that no later operand and no result has are summed first."""
+    """Multiply operands two at a time from the left.
+
+    An axis of only one of the two that neither a later operand nor the result has is summed first.
+    """
     terms, result, sizes = einsum_axes(step)
     macs: Size = 0
     flops: Size = 0

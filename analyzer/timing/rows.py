@@ -214,10 +214,11 @@ def total_group(timing: Timing) -> Group:
 
 
 def make_rows(timing: Timing, limit: int) -> tuple[tuple[TimeRow, ...], int]:
-    """Return at most `limit` rows of groups, the slowest of each level first, then rows of fused kernels.
+    """Return at most `limit` rows of groups, then rows of fused kernels.
 
-    The other groups are summed in a row `[3 others]`. The second result is the number of hidden rows under a shown row.
-    The user's own groups are all shown.
+    The slowest groups of each level are chosen first; the rows keep the order of the tree. The other groups are summed
+    in a row `[3 others]`. The second result is the number of hidden rows under a shown row. The user's own groups are
+    all shown.
     """
     grouping = timing.grouping
     times = _Times(timing.points)

@@ -174,7 +174,10 @@ def binding_device(name: str) -> str | None:
 
 
 def saves_graph(name: str) -> bool:
-    """Whether onnxruntime can write the optimized graph of a session with this provider, or else makes no session."""
+    """Whether onnxruntime can write the optimized graph with this provider.
+
+    If it cannot and is asked to, it makes no session at all.
+    """
     return not (name in _NAMED and _NAMED[name].compiles)
 
 
