@@ -123,9 +123,9 @@ def is_buffer(
 ) -> bool:
     """Whether a tensor without a known module is a buffer, and not learned.
 
-    It is a buffer in these cases: a buffer has such a name; it holds integers or booleans and is no quantized `weight`,
-    the only learned integers; it is a causal mask, which GPT-2 and its successors call `attn.bias`; its values, or the
-    tensors beside it in `shapes`, show it (`analyzer.checkpoints.statedict`).
+    It is a buffer in these cases: its name is that of a buffer; it holds integers or booleans and is no quantized
+    `weight`, the only learned integers; it is a causal mask, which GPT-2 and its successors call `attn.bias`; its
+    values, or the tensors beside it in `shapes`, show it (`analyzer.checkpoints.statedict`).
     """
     if any(is_buffer_name(name) for name in (tensor.name, *tensor.tied)):
         return True
@@ -219,7 +219,7 @@ _GRAINS = tuple(2.0**exponent for exponent in range(6, -7, -1))
 """Units of which coordinates are multiples: from a stride of 64 pixels down to a pixel over that stride."""
 
 _LEAST_BITS = 16
-"""Number of mantissa bits of bfloat16 that must be empty; chance does that in one tensor of 65,536."""
+"""Least number of empty mantissa bits of bfloat16, of all values together: by chance in one tensor of 65,536."""
 
 _MOST = 1 << 24
 """Largest number of elements of a tensor that is examined."""

@@ -27,7 +27,7 @@ PARTIAL = ".partial"
 """Suffix of the file's name while the file is written."""
 
 _ALIGNMENT = 8
-"""Multiple of bytes to which spaces pad the header, as the `safetensors` library does."""
+"""Spaces pad the header to a multiple of this number of bytes, as in the `safetensors` library."""
 
 _WRITTEN_BY = "written_by"
 _PROGRAM = "onnxledger recover"

@@ -57,7 +57,7 @@ def group_alike(
 
     Raises:
         UsageError: as in `analyzer.account.group.group_by`.
-        LedgerError: as in `group_by` too.
+        LedgerError: as in `analyzer.account.group.group_by`.
     """
     by = _agree_on_key(a, b) if by is None else by
     found = group_by(a, by, depth), group_by(b, by, depth)
@@ -195,7 +195,7 @@ def _place(pair: TensorPair) -> tuple[tuple[bool, str], tuple[bool, str], bool]:
 
 
 def _by_label(grouping: Grouping) -> dict[Label, Group]:
-    """Return groups by label, without groups of nodes that have nothing to compare: a saved report has no nodes."""
+    """Return groups by label, without groups of nodes alone: a saved report has no nodes to compare with them."""
     return {
         group.label: group
         for group in grouping.groups

@@ -90,7 +90,7 @@ def reconcile_files(
 
     Args:
         source: the file whose tensors are followed.
-        made: the file in which they are searched.
+        made: the file that is searched for them.
         content: amount of values that are compared.
         progress: called with (done, total) in bytes.
         with_constants: whether float tensors that an exporter made, such as masks and tables, are followed too.

@@ -163,7 +163,7 @@ class Step(Frozen):
 
     source: Key
     held: tuple[Key, ...]
-    """Tensors that hold it there; all but the first are copies."""
+    """Tensors that hold it there: the one or several that it is stored in, then copies."""
     line: str
     """Line of `reconcile` that it is on: `renamed`, `transposed`, `quantized`, `concatenated`."""
 
@@ -173,7 +173,7 @@ class Followed(Frozen):
 
     steps: tuple[Step, ...]
     is_turned: bool
-    """Whether B's were followed into A: A's numbers are coarser, or more tensors are found that way."""
+    """Whether B's were followed into A: A has coarser numbers, or more parameters, or more is found that way."""
     is_whole: bool
     """Whether all of them were found, and the other side has no further learned tensor."""
     cut: int

@@ -22,7 +22,7 @@ from analyzer.reconciliation.names import Alignment
 from analyzer.records import Frozen, Mutable, field, replace
 
 _FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
-"""Slots of recurrent and attention operators that take weights; other inputs of attention are masks or added biases."""
+"""Slots of recurrent and attention operators that take weights; attention masks or adds its other inputs."""
 
 
 def _multiplies(reader: Reader) -> bool:
@@ -202,9 +202,9 @@ class Books(Mutable):
     def is_elsewhere(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
         """Whether another module than the parameter's reads an entry, and has a parameter of this shape itself.
 
-        Equal content is then in the wrong place: somebody has swapped two layers. A module that contains the other
-        does not count as another: one may read parameters of the other. Vectors are exempt, because a bias may be
-        fused with the next normalization.
+        Equal content is then in the wrong place: somebody has swapped two layers. Nested modules do not count as
+        different: one may read parameters of the other. Vectors are exempt, because a bias may be fused with the next
+        normalization.
         """
         modules, homes = self.reader_modules(entry), {module_of(name) for name in tensor.names}
         if entry.tensor.key in self.misfits:

@@ -61,7 +61,7 @@ class _Judged(Frozen):
     keys: tuple[Key, ...]
     change: _Change | None = None
     is_certain: bool = False
-    """Whether no PyTorch module can do so: its class uses the tensor unchanged, or another module's takes part."""
+    """Whether no PyTorch module does so: its class uses the tensor unchanged, or another module's tensor takes part."""
 
     @property
     def is_allowed(self) -> bool:
@@ -72,9 +72,9 @@ class _Judged(Frozen):
 def settle_changed(books: Books) -> None:
     """Settle as `differing` each tensor that a node changes before a product, a norm or a sum with an activation.
 
-    If the class does not tell, tensors of the same kind do: at least half of them must arrive unchanged. If most are
-    changed alike, PyTorch may do so too, and they are noted in `books.changed`. A change that destroys the order of the
-    numbers is an error all the same, unless a custom class may compute it.
+    If the class does not tell, tensors of the same kind do: a change is an error if at least half of them arrive
+    unchanged. If most are changed, PyTorch may do so too, and they are noted in `books.changed`. A change that destroys
+    the order of the numbers is an error all the same, unless a custom class may compute it.
     """
     if books.contents.mode == "none":
         return

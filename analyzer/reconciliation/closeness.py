@@ -54,7 +54,7 @@ def within(stored: Reals, original: Reals, steps: Reals | None) -> npt.NDArray[n
 
 
 def is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool = False) -> bool:
-    """Whether codes represent the original: each within its step, and the vectors parallel.
+    """Whether codes represent the original: each within its step, and all together in a similar direction.
 
     A scale so large that everything is within a step of zero is no evidence. If both are zeros, only a name is.
     """
@@ -136,7 +136,7 @@ def compare_arrays(restored: Array, original: Array, dtype: DType) -> float | bo
 def compare_codes(bands: Iterable[tuple[Reals, Reals]], original: Array) -> float | bool:
     """Compare decoded codes, flat and with their steps; return the largest difference, or False if they do not match.
 
-    Each must be within its step, and the vectors must be parallel.
+    Each must be within its step, and all together must have a similar direction.
     """
     done, largest, product, mine, yours = 0, 0.0, 0.0, 0.0, 0.0
     for values, steps in bands:

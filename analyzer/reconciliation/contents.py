@@ -488,7 +488,7 @@ class Contents(Mutable):
                 evidence = "sampled" if whole is None else "content"
                 evidence = "sums" if sums else evidence
                 error = error if whole is None or whole is True else whole
-            if through is None or error:  # no difference, so nothing was rounded
+            if through is None or error:  # without a difference, nothing was rounded
                 changed = changed if through is None else (Line.CAST,)
                 return Fit(layout, (*layout.chain, *changed), evidence, error)
         return None

@@ -2,7 +2,7 @@
 
 LayerScale computes gamma * (W x + b) (Touvron et al. 2021, equation 8); an optimizer stores gamma * W and gamma * b.
 The factor is a parameter of the weight's own block that the file holds nowhere else. Several factors of a block must be
-in weights of the same order. The factor may be one number for all channels (FCOS's scale of a level).
+in weights that compute in the same order. The factor may be one number for all channels (FCOS's scale of a level).
 
 SmoothQuant divides a norm's output by s and multiplies the weights that read it by s (Xiao et al. 2022,
 arXiv:2211.10438, equation 3), so that activations are easier to quantize: g' = g / s, b' = b / s, and
@@ -106,7 +106,7 @@ def _broadcast(shape: tuple[int, ...], scale: Reals, axis: int, group: int) -> R
 
 
 def fit_vector(contents: Contents, entry: Entry, expected: Reals, sizes: Reals) -> float | None:
-    """Return the largest difference between a stored and an expected vector; None if rounding and step exceed it.
+    """Return the largest difference between a stored and an expected vector; None if it exceeds rounding and step.
 
     A sum's rounding is relative to the `sizes` of its terms, not to the result.
     """

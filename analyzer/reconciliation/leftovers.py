@@ -1,8 +1,8 @@
 """Rules for the leftovers of all other rules: suspects differ, parameters are unused or missing, entries have a role.
 
-A parameter may belong to a head that this file's task does not have, or be read in training only. These rules apply if
-no traced program tells which parameters are read. The file must have nothing of the head: no tensor of its parameters,
-and no node with a scope inside it. Other absent parameters are `missing`.
+A parameter may belong to a head that this file's task does not have, or be read in training only. The rule for these
+applies if no export's trace tells which parameters are read. The file must have nothing of the head: no tensor of its
+parameters, and no node with a scope inside it. Other absent parameters are `missing`.
 """
 
 from __future__ import annotations
@@ -114,10 +114,11 @@ _MOST_SUSPECTS = 64
 def settle_fillers(books: Books) -> None:
     """Settle fillers that operators require as `added`: constant-filled tensors, masks and known tables.
 
-    No PyTorch parameter of that size may be left. Among inputs that look like weights only neutral vectors count: zeros
-    that are added, ones that multiply. LayerNormalization without a bias gets zeros, a norm without a gain ones. A bias
-    that somebody has set to zero does not count, because its parameter is still missing. The zero state of an unrolled
-    loop counts if the loop's other steps multiply the same weights by the result of the previous step.
+    Constant-filled tensors and tables count only if no PyTorch parameter of that size is left. Among inputs that look
+    like weights only neutral vectors count: zeros that are added, ones that multiply. LayerNormalization without a bias
+    gets zeros, a norm without a gain ones. A bias that somebody has set to zero does not count, because its parameter
+    is still missing. The zero state of an unrolled loop counts if the loop's other steps multiply the same weights by
+    the result of the previous step.
     """
     if books.contents.mode == "none" and not books.contents.is_local:
         return  # values of a remote file are read only on request

@@ -370,7 +370,7 @@ class ParameterLine(Frozen):
     chain: tuple[Line, ...]
     """All lines that apply, in order."""
     entries: tuple[Key, ...]
-    """Stored tensors that hold it; it is counted in the first, and the others are copies."""
+    """Stored tensors that hold it: the one or several in which it is counted, then copies."""
     decided_by: str
     max_abs_error: float | None
     """Largest difference to the stored values among those compared; None if none were."""

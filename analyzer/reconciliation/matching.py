@@ -137,7 +137,7 @@ def match_by_reader(books: Books) -> None:
 
 
 def match_copies(books: Books) -> None:
-    """Settle an entry as a copy if its content equals that of a held parameter, here or in the audit."""
+    """Settle an entry as a copy if its content equals that of a held parameter, by comparison or by the audit."""
     index = Index(books.contents, books.manifest.parameters)
     for entry in books.free_entries():
         held = None if entry.copy_of is None else books.entries.get(entry.copy_of)

@@ -182,7 +182,7 @@ def _is_wrong(books: Books, each: _Oriented, use: Use, known: dict[tuple[_Alike,
 
 
 def _may_be_turned(books: Books, each: _Oriented, known: dict[tuple[_Alike, bool], set[Use]]) -> bool:
-    """Whether a square weight is read transposed relative to a Linear, and neither class nor other weights tell why."""
+    """Whether a square weight is read transposed relative to a Linear, and nothing tells how PyTorch reads it."""
     turned = Use(1, 0)  # a Linear's is Use(0, 1)
     kinds = list(_kinds(books, each.parameter))
     is_known = any(kind[0] == "class" or known.get((kind, False)) for kind in kinds)

@@ -103,7 +103,7 @@ def settle_misplaced(books: Books) -> None:
 
 
 def settle_told(books: Books, names: Iterable[str], tables: Iterable[Key] = ()) -> None:
-    """Settle as `misplaced` the given parameters, with the tensors that hold them, and tables; the program told so.
+    """Settle as `misplaced` the parameters, with their tensors, and the tables that PyTorch's program shows to be so.
 
     A table holds no parameter: it was computed from a buffer.
     """
@@ -584,7 +584,7 @@ _MOST_ANGLES = 1 << 22
 
 
 def _may_be_of_angles(line: EntryLine) -> bool:
-    """Whether an entry may be a table of angles: it derives from a buffer, or its numbers alone explain it, if any."""
+    """Whether an entry may be a table of angles: computed from a buffer, added, evaluated or unexplained."""
     is_of_buffer = line.line is Line.BUFFER and line.piece is None
     return line.line in (Line.ADDED, Line.EVALUATED, Line.UNEXPLAINED) or is_of_buffer
 
@@ -799,8 +799,8 @@ def _follows(books: Books, one: _Read, other: _Read, depths: Mapping[Place, int]
 def _depths(books: Books) -> Mapping[Place, int]:
     """Return for each node of a sorted graph the length of the longest path to it, in nodes.
 
-    A node with bodies comes after all nodes that the bodies read from outside. The bodies start at its depth, and the
-    node's readers come after them.
+    A node with bodies comes after all nodes that the bodies read from outside. The bodies start after these nodes too,
+    and the node's readers come after the bodies.
     """
     depths: dict[Place, int] = {}
     starts: dict[Place, int] = {}

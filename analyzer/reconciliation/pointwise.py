@@ -230,7 +230,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
 
 
 def _varies_alike(rule: str, stored: Reals, expected: Reals) -> bool:
-    """Whether decoded numbers, mapped back, are parallel to the parameter: codes of ones are 1 + w for any small w."""
+    """Whether decoded numbers, mapped back, vary like the parameter: codes of ones are 1 + w for any small w."""
     back = undo(rule)
     assert back is not None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -293,7 +293,10 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
 
 
 def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
-    """Whether a tensor may be the gain of a norm that scales by 1 + w, by its class, and no like gain is unchanged."""
+    """Whether a tensor is the gain of a norm that scales by 1 + w, and no gain of that name is stored unchanged.
+
+    The norm's class tells, or without classes the lack of a bias.
+    """
     if not scales_norm(books.ledger.wiring, entry.tensor) or _stands_plain(books, tensor):
         return False
     module = module_of(tensor.name)
@@ -367,7 +370,7 @@ _CARRIES = frozenset(
 
 
 def _is_query(books: Books, entry: Entry, factor: float) -> bool:
-    """Whether an entry scales a query, in an attention without another scale, with heads of width 1 / factor^2."""
+    """Whether an entry makes a query of an attention without another scale, with heads of width 1 / factor^2."""
     width = round(factor**-2)
     wiring = books.ledger.wiring
     layer: list[Node] = [

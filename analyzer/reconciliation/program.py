@@ -143,7 +143,7 @@ def _unexplained(books: Books) -> Iterator[Entry]:
 
 
 def _needs_none(books: Books, entry: Entry) -> bool:
-    """Whether the note on an entry explains it: it is a constant or claimed, and a single number or a known table."""
+    """Whether the note on an entry explains it: it is a constant or claimed, and all one number or a known table."""
     is_claimed = entry.tensor.key in books.entries
     if entry.role is not Role.CONSTANT and not is_claimed:
         return False
@@ -343,7 +343,7 @@ def _layouts_of(books: Books, entry: Entry, value: Traced) -> Iterator[AxisLayou
 
 
 def _is_like(stored: Reals, expected: Reals, room: Reals) -> bool:
-    """Whether each element is within its tolerance, and the vectors are parallel: near zero the first proves little."""
+    """Whether each element is within its tolerance, and the direction is similar: near zero the first proves little."""
     if not bool(_within(stored, expected, room).all()):
         return False
     plain = np.isfinite(stored) & np.isfinite(expected) & (expected > _MASKED)

@@ -142,7 +142,7 @@ _LEAST_WIDTH = 8
 def _match_repeated(books: Books) -> None:
     """Explain entries that repeat a PyTorch vector in each row, as a class token for each example of a batch.
 
-    If another entry holds the vector, an entry noted as made from it is a copy, as an unrolled loop's first bias.
+    If another entry holds the vector, an entry noted as made from it is a copy, such as an unrolled loop's first bias.
     """
     free: dict[int, set[str]] = defaultdict(set)
     for parameter in books.manifest.parameters:
@@ -526,7 +526,7 @@ def _is_position_table(parameter: Parameter) -> bool:
 
 
 def _may_hold_token(books: Books, width: int) -> list[Entry]:
-    """Return the open entries whose last axis has a width."""
+    """Return the open entries whose last axis has this width."""
     roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
     return [
         entry

@@ -274,7 +274,7 @@ class Walk(Mutable):
 
 
 class Term(Mutable):
-    """Term of the node that computes with a parameter of a layer, in the results of the parameters before it."""
+    """Term of the node that computes with a parameter of a layer, made of results of the parameters before it."""
 
     walk: Walk
     layer: int

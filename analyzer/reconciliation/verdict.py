@@ -79,7 +79,11 @@ def close_books(books: Books, ledger: Ledger) -> Reconciliation:
 
 
 def _bridge(books: Books) -> tuple[BridgeRow, ...]:
-    """Sum the lines. A held parameter contributes its share of a tensor; the remaining tensors change the counts."""
+    """Sum the lines.
+
+    A parameter adds the difference between its share of stored tensors and its own size. Tensors, and padding, that
+    belong to no parameter add their elements.
+    """
     rows = {line: [0, 0, 0, 0, 0] for line in Line}
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
     held: dict[Key, int] = Counter()
@@ -269,7 +273,7 @@ def _find_untied(books: Books) -> Iterator[Finding]:
 
 
 def _find_place(books: Books, key: Key, line: EntryLine, tied: Iterable[Parameter]) -> Parameter | None:
-    """Return the tied parameter that an unexpected tensor replaces: same shape, and a reader in one of its modules."""
+    """Return the tied parameter that an unexpected tensor replaces, by its readers and its shape, also reversed."""
     if line.line is not Line.UNEXPECTED:
         return None
     entry = books.entry(key)

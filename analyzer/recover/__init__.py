@@ -26,7 +26,7 @@ def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = No
 
     Args:
         result: reconciliation of the file with PyTorch's side, under any content mode.
-        refused: reasons why stored tensors have no PyTorch name, where more than that is known.
+        refused: reasons, where they are known, why stored tensors have no PyTorch name.
     """
     judge = Judge(result)
     pairs = zip(result.manifest.parameters, result.parameters, strict=True)

@@ -1,8 +1,8 @@
 """Ledger -> PyTorch's side as the file itself describes it, by the names that its exporter left in it.
 
-For `recover` of a file without its PyTorch side. A name identifies the PyTorch tensor of a stored tensor. Only the
-exporter's notes say whether the stored tensor is the whole of it, and in which orientation; without such a note the
-tensor is refused with the reason.
+For `recover` of a file without its PyTorch side. A name identifies the PyTorch tensor of a stored tensor. The
+exporter's names and notes, and the reading operator, must tell whether the stored tensor is the whole of it, and in
+which orientation; else the tensor is refused with the reason.
 """
 
 from __future__ import annotations

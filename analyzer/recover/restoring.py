@@ -260,7 +260,7 @@ class Unnamed(Frozen):
 
 
 class Recovery(Frozen):
-    """Tensors of the state dict that the file holds, and those that it lost."""
+    """Tensors of the state dict that the file gives back, lost ones, and learned tensors without a PyTorch name."""
 
     reconciliation: Reconciliation
     tensors: tuple[StateTensor, ...]
