@@ -135,7 +135,7 @@ def _verify(path: Path, slots: Sequence[FileTensor]) -> None:
     expected = {slot.name: (STATE_TYPES[slot.dtype], slot.shape) for slot in slots}
     if found != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()))
-        raise LedgerError(f"{path}: the written file has another type or shape of {wrong[0][0]}")
+        raise LedgerError(f"{path}: the written file has another type or shape for {wrong[0][0]}")
 
 
 def is_ours(path: Path) -> bool:
