@@ -226,9 +226,8 @@ class _Account(Mutable, dict=True):
             given = [term for each in inputs for term in self._terms.get(each, (each,))]
         given = sorted(given) if op_type in _COMMUTE else given
         plain = "" if domain in _PLAIN else domain
-        version = self._opsets.get(
-            plain or "ai.onnx"
-        )  # another opset may have other defaults, or compute something else
+        # Another opset may have other defaults, or compute something else.
+        version = self._opsets.get(plain or "ai.onnx")
         held = repr((plain, version, op_type, given, sorted(kept.items(), key=lambda item: item[0])))
         found = f"made {hashlib.sha256(held.encode()).hexdigest()}"
         if op_type == "Add":
@@ -435,7 +434,7 @@ class _Pairing:
         self.counts["moved" if is_moved else "same"] += 1
 
     def _pair_by_name(self, node: Node) -> Verdict | None:
-        """Pair a node with the node of the same output name, record their differences, and return the verdict."""
+        """Pair a node with that of the same output name, record differences; return the verdict, None if unpaired."""
         name = next((each for each in node.outputs if each in self._by_name), None)
         other = None if name is None else self._by_name[name]
         if name is None or other is None or self.there.numbers[name] in self._found:

@@ -587,7 +587,7 @@ class Bench:
         return odd if odd is not None and odd.kind == "input" else self._early(call, passed, parted, right)
 
     def _cut(self, passed: Pass, parted: Parted) -> Odd | None:
-        """Return the oddity of a call that reads too early a value, if the parting call is among those left out."""
+        """Return the oddity of a call that reads too early a value, if parameters and the parting call are left out."""
         said = self.known.suspects
         if DEAD not in said.values() or self.known.strangers or self.reader.anchor(parted.call) is not None:
             return None
@@ -878,7 +878,7 @@ class Bench:
     def _stranger(self, passed: Pass, parted: Parted) -> tuple[str, Node] | None:
         """Return a stored tensor that nothing in PyTorch explains, and the node that reads it before the parting calls.
 
-        The search ends at the first of these calls that the file knows by their weights: where it reads them.
+        The search ends at the node that reads the weights of the first of these calls with weights in the file.
         """
         forged = {name for name, said in self.known.suspects.items() if said not in (DEAD, TRADED)}
         if not self.tainted and not self.carriers and not forged:
@@ -891,9 +891,8 @@ class Bench:
         for call in weighty[:1]:
             forged -= {name for each in parted.chain for name in each.parameters}
             for edge in self.reader.between(call, given, right):
-                first = (
-                    self._strange(edge, forged) or first
-                )  # the last one in this order is the first of the way
+                # The last one in this order is the first of the way.
+                first = self._strange(edge, forged) or first
         if first is not None:
             return first
         self.is_between = False
@@ -951,9 +950,8 @@ class Bench:
             tensor = entry.tensor
             if tensor.name not in self.known.strangers:
                 continue
-            if (
-                tensor.graph_path != self.graph.path
-            ):  # the node that holds the body, or that calls the function
+            # A tensor elsewhere belongs to the node that holds the body, or to those that call the function.
+            if tensor.graph_path != self.graph.path:
                 holder = self._holder(tensor.graph_path)
                 callers = self._callers(tensor.graph_path) if holder is None else [holder]
                 self.carriers.update(dict.fromkeys(callers, tensor.name))
@@ -1373,7 +1371,7 @@ class Bench:
         return {name: ours[place][1] for name, place in places.items()}
 
     def measure_drift(self, exchange: Exchange) -> float | None:
-        """Return the worst signal to error, in dB, of the file against the module with its own weights."""
+        """Return the file's signal to error, in dB, against the module with its own weights, in the worst run."""
         side = exchange.original or self.side
         found = []
         for feeds in self.feeds[:WEIGHED]:

@@ -41,7 +41,7 @@ _WIDER = 4.0
 
 
 class Tolerance(Frozen):
-    """How far apart two values may be and still count as the same."""
+    """Largest distance of two values that still count as the same."""
 
     margin: float = 32.0
     """Factor on the noise: two files that sum in different orders have noise of their own each."""
@@ -159,15 +159,14 @@ class _Beside(Frozen, dict=True):
         if off > room:
             verdict = Verdict.DIFFERS
         elif off > self.margin * least + 2 * kernels and self.margin * noise >= scale:
-            verdict = (
-                Verdict.NOT_COMPARED
-            )  # rounding alone may give any value, so the difference tells nothing
+            # Rounding alone may give any value, so the difference tells nothing.
+            verdict = Verdict.NOT_COMPARED
         else:
             verdict = Verdict.SAME
         return scale, off, max(noise, kernels), verdict
 
     def find_off(self, levels: _Levels, parts: Sequence[_Part]) -> _Judged | None:
-        """Return the first decade of numbers that differ by more than their rounding and the least of their part.
+        """Return the result for the first decade that differs by more than its rounding and its part's least noise.
 
         None where there is none, or where rounding was not measured.
         """

@@ -51,7 +51,7 @@ class Rounded(msgspec.Struct, frozen=True, array_like=True):
     cut: int
     """Number of values more than half a step beyond the range of the codes."""
     beyond: float
-    """Largest ratio of a number to the range of the codes on its side; 0 where all numbers are 0."""
+    """Largest ratio of a number to the outermost number of the codes on its side; 0 where all numbers are 0."""
     low: float
     """Least number."""
     high: float
@@ -61,7 +61,7 @@ class Rounded(msgspec.Struct, frozen=True, array_like=True):
     levels: int
     """Number of codes, less one."""
     masks: int
-    """Number of mask elements that are cut off: one distant value, or anything beyond every magnitude."""
+    """Number of mask elements that are cut off: those beyond `prints.HUGE`, or all of one distant value."""
     rows: int
     """Number of rows along the last axis."""
     cut_rows: int
@@ -83,7 +83,7 @@ class PatchNode(msgspec.Struct, frozen=True):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """Replacement of one value; its nodes may read the original value, under its name and `BEFORE`."""
+    """Replacement of one value; its nodes may read the original value, under its name followed by `BEFORE`."""
 
     output: str
     nodes: list[PatchNode]

@@ -55,7 +55,7 @@ def find_cause(
 def _epsilon(
     boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor], half: str
 ) -> Iterator[Cause]:
-    """Yield another epsilon of a norm: an attribute, or the number added before a square root."""
+    """Yield the epsilon of a norm if the file has another: an attribute, or the number added before a square root."""
     wanted = next(
         (value for key in _EPSILONS if isinstance(value := boundary.settings.get(key), float)), None
     )

@@ -319,7 +319,7 @@ class _FileBench(Bench):
     def _tell(
         self, passed: Pass, parted: Parted, known: Mapping[str, Print]
     ) -> tuple[First, Difference | None]:
-        """Describe where and why, also from nodes of the same name, if nearly all names are in both files."""
+        """Describe where the two part, and why, also from nodes of the same name, if nearly all names are in both."""
         told = self._named(parted, passed)
         first, cause = super()._tell(passed, parted, known)
         if told is None or (told.kind == "input" and cause is not None):
@@ -383,7 +383,7 @@ class _FileBench(Bench):
         )
 
     def measure_drift(self, exchange: Exchange) -> float | None:
-        """Return the worst signal to error, in dB, between both files as they stand."""
+        """Return the signal to error, in dB, of both files as they stand, in the worst of several runs."""
         found = []
         for feeds in self.feeds[:WEIGHED]:
             theirs = self.runner.run(self.own, self.graph.outputs, feeds)

@@ -49,7 +49,7 @@ STEPS = frozenset(
 )
 """Step functions: calls that map many numbers to one, though its type need not be an integer."""
 _HORIZON = 10
-"""Number of calls that the file lacks, from the first that parts, by which an attempt is judged."""
+"""Number of calls in `Parted.chain`; attempts replace no module that begins after the last of them."""
 _JUDGED = 4
 """Number of calls after the replaced one that are compared."""
 _CHAIN = 8
@@ -106,7 +106,7 @@ class Parted(Frozen):
 
     call: Call
     chain: tuple[Call, ...]
-    """This call and the next ones that the file lacks."""
+    """This call and the next ones that depend on it and that the file lacks, at most `_HORIZON`."""
     frontier: tuple[str, ...]
     """Names of the file's values from which the call is computed."""
     cause: Cause | None

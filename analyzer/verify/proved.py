@@ -141,9 +141,8 @@ def _with_told_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:
 
 def _parameters_at(result: Reconciliation, difference: Difference) -> list[str]:
     """Return the parameters that are read where a file differs; none where nodes use them in another way."""
-    if (
-        difference.kind == "attribute" and "(" in difference.found
-    ):  # the difference is how nodes use its inputs
+    # Brackets hold the settings of nodes: the difference is how these use their inputs.
+    if difference.kind == "attribute" and "(" in difference.found:
         return []
     keys = {((), name) for name in difference.reads}
     return [line.name for line in result.parameters if not keys.isdisjoint(line.entries)]
@@ -163,7 +162,7 @@ def _tables_at(result: Reconciliation, difference: Difference) -> list[Key]:
 
 
 def _account(result: Reconciliation, file: str) -> VerifyReport | None:
-    """Return the account of every operator; None where there is no program, or other inputs, or it is too large.
+    """Return the account of every operator; None without a program, with other inputs, or if the file is too large.
 
     None too where the algebra fails, as on an invalid graph: each caller has a fallback.
     """

@@ -194,7 +194,7 @@ class Judge:
                 yield Wrong(each.quantizer, _expected(each), _found(each))
 
     def doubtful(self, decibels: float) -> tuple[Weighed, ...]:
-        """Return the quantizers that lose this much against a range of these values, and not by design."""
+        """Return the quantizers that lose so many dB against a range of the values, if no mask or bound explains it."""
         return tuple(
             each
             for each in self.weighed.values()

@@ -19,7 +19,7 @@ class Verdict(enum.StrEnum):
 
 
 class Agreement(Frozen):
-    """How far apart two values are, in the worst of all runs."""
+    """Distance of two values, in the worst of all runs."""
 
     max_abs_error: float | None
     """Largest difference, in the values' own unit; None where they were not compared."""
@@ -151,16 +151,17 @@ class VerifyReport(Frozen):
     first: First | None
     """First place where they part; None where the outputs are the same, or no inner value tells."""
     checked: int
-    """Number of nodes with the same name in both, which were compared without running."""
+    """Number of nodes with the same name in both files, which were compared without running; against PyTorch or between
+    two runs of one file, number of modules that were looked for; without any run, number of operators counted."""
     differences: tuple[Difference, ...]
     inputs: tuple[Fed, ...]
     uncovered: tuple[str, ...]
     """Sentences about cases that these runs did not try."""
     costs: Costs | None = None
-    """Costs of rounding; None where nothing is rounded, or where the outputs are not the same."""
+    """Costs of rounding; None where they were not requested, nothing is rounded, or the outputs differ."""
     drift_db: float | None = None
-    """Signal to error, in dB, of the output that is off the most: the file as it stands, compared with PyTorch and
-    its own weights; infinite where nothing is off, None where nobody knows, or nobody asked."""
+    """Signal to error, in dB, of the output that is off the most: the file as it stands, compared with PyTorch and its
+    own weights, or with the other file; infinite where nothing is off, None where it is unknown or not requested."""
     unfit: tuple[str, ...] = ()
     """Sizes that the file declares and the other side takes, each with the reason why onnxruntime does not run the
     file."""

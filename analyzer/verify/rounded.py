@@ -286,7 +286,7 @@ def _several(
 
 
 def _use(ledger: Ledger, node: Node) -> tuple[int, object, str]:
-    """Return position, kind and output of the node that computes with a node's value, across moves and decoding."""
+    """Return position, kind and output of a node, or of its first reader if the node only moves or decodes a tensor."""
     behind = ledger.wiring.readers(node, _PAST) if node.op_type in _PAST else []
     found = behind[0].node if behind else node
     return found.position, _family(found), next(filter(None, found.outputs), "")

@@ -413,7 +413,7 @@ def _shaping(graph: Any) -> set[str]:
 
 
 def _as_half(array: Array, half: str) -> Array:
-    """Round as tools do; for FLOAT16 nonzero numbers below 1e-7 become 1e-7, and those above 65504 become 1e4."""
+    """Round as tools do: for FLOAT16, nonzero magnitudes below 1e-7 become 1e-7, and those above 65504 become 1e4."""
     import ml_dtypes
 
     element = np.dtype(np.float16 if half == "FLOAT16" else ml_dtypes.bfloat16)
@@ -435,7 +435,7 @@ def _inputs(asked: Question) -> dict[str, Array]:
 
 
 def _run(held: _Held, asked: Question, wanted: Sequence[str]) -> Iterator[tuple[int, Array]]:
-    """Yield the places and values that are arrays."""
+    """Yield the values that are arrays, each with its place in `wanted`."""
     session = _session(held, asked, wanted)
     kinds = {each.name: each.type for each in session.get_inputs()}
     given = {

@@ -140,9 +140,9 @@ class Side(Protocol):
     """Half-precision type of the file, or empty: two numbers that this type cannot tell apart count as one."""
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
-        """Return values for the file's inputs, by name; each seed has other values. Kinds are those of `kinds`.
+        """Return values for the file's inputs, by name; each seed has other values.
 
-        With the kind `whole`, integer inputs keep the values of the example.
+        The kind is `example`, one of `kinds`, or `whole`: then integer inputs keep the values of the example.
         """
         ...
 
@@ -160,7 +160,11 @@ class Side(Protocol):
         ...
 
     def covering(self, at: int) -> dict[str, Array] | None:
-        """Return inputs that look up rows which no run has reached; None if there are none, or `at` is too many."""
+        """Return inputs that look up rows which no run has reached; None if there are none, or `at` reaches the limit.
+
+        Args:
+            at: number of such inputs before this one.
+        """
         ...
 
     def rows(self) -> Sequence[tuple[str, int, int]]:

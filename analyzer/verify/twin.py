@@ -212,7 +212,7 @@ class _Body:
                 _Body(self.twin, body, self.stored, self.codes, self.floated, rectify=self.rectify).rewrite()
 
     def _applies(self, node: Any) -> bool:
-        """Whether the node reads an activation's codes; a value made of stored codes alone is decoded as it stands."""
+        """Whether a node's rule applies: for DequantizeLinear and Cast, only to an activation's codes or a product."""
         if node.op_type == "DequantizeLinear":
             return node.input[0] in self.codes or node.input[0] in self.floated
         if node.op_type == "Cast":

@@ -156,8 +156,8 @@ def is_rounded(line: ParameterLine) -> bool:
 def _elsewhere(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
     """Yield parameters whose values the file holds rounded but reads in another's place, really or apparently.
 
-    The fault is in the place where they are read. Without these values, PyTorch's exact numbers would
-    differ from the file's by rounding in every place that is right.
+    The fault is in the place where they are read. Without these values, PyTorch's exact numbers would differ from the
+    file's by rounding in every place that is right.
     """
     shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
     for line in result.parameters:

@@ -83,7 +83,7 @@ class _Account(Mutable):
     before: State
     """State of the drawing in which something differs."""
     after: State
-    """State with all differences put right."""
+    """State with all values substituted that could be found."""
     changes: list[Change]
     states: Sequence[State]
     counts: Counter[str] = field(default_factory=Counter)

@@ -1199,7 +1199,7 @@ def _argsort(a: Algebra, input: Value, dim: Any = -1, descending: bool = False, 
 
 @_operator("nonzero", "unique2", "bincount", "multinomial")
 def _sorted(a: Algebra, input: Value, *_: Any, **__: Any) -> Value:
-    raise UnknownError("a result that depends on unknown numbers")
+    raise UnknownError("a result whose size or order depends on numbers")
 
 
 @_operator("diff")

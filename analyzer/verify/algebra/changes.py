@@ -276,7 +276,7 @@ def _promises(state: State, node: Node, put: Value) -> bool:
 
 
 def is_near(one: str, other: str) -> bool:
-    """Whether two modules are the same, or one holds the other."""
+    """Whether two modules are the same, or one holds the other; an empty path counts as near."""
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.") or not one or not other
 
 

@@ -87,9 +87,8 @@ def rounded(a: Algebra, value: Value) -> list[Value]:
         return [array / step + zero, np.asarray(step), np.asarray(zero)]
     scale = a.dense(a.gathered("step of codes", value, axes, keeps=False))
     zero_at = a.gathered("zero of codes", value, axes, keeps=False)
-    steps = a.multiply(
-        value, Field(inverse(scale.elements))
-    )  # not a division of the program's: its range is not 0
+    # A product with the inverse is not recorded as a division: the range is never 0.
+    steps = a.multiply(value, Field(inverse(scale.elements)))
     return [a.add(steps, zero_at), scale, zero_at]
 
 
@@ -103,7 +102,7 @@ def unpacked(
     bits: int,
     block: int,
 ) -> Value:
-    """Return the weight of MatMulNBits, (outputs, inputs), from codes, a scale for each block, and zero points."""
+    """Return MatMulNBits' weight, (outputs, inputs), from codes, block scales, and zero points, packed or not."""
     if block < 1 or bits not in (2, 4, 8) or shape_of(value) != (outputs, inputs):
         raise UnknownError("MatMulNBits of codes of another shape")
     count = -(-inputs // block)

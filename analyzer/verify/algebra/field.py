@@ -20,7 +20,7 @@ import numpy.typing as npt
 Elements = npt.NDArray[np.uint64]
 
 PRIME = 2_147_481_311
-"""A prime below 2^31. In its field the primes to 37 have roots, so that the root of 1/8 is twice that of 1/32."""
+"""A prime below 2^31. In its field the primes to 37 have square roots, so the root of 1/8 is twice that of 1/32."""
 
 _LOW = np.uint64((1 << 16) - 1)
 _P = np.uint64(PRIME)
@@ -110,7 +110,7 @@ def _of_fraction(value: Fraction) -> int:
 
 
 def _root(value: Fraction) -> int | None:
-    """Return the root of a fraction of small primes: each of these has a root in the field; None for other fractions.
+    """Return the square root of a fraction of small primes, which all have one in the field; None for other fractions.
 
     None also for a fraction that is a square: its root is a fraction, which needs no rounding.
     """

@@ -139,7 +139,7 @@ def weight_norm(a: Algebra, v: Value, g: Value, axis: int | None) -> Value:
 def attention(
     a: Algebra, query: Value, key: Value, value: Value, mask: Value | None, scale: float, *, causal: bool
 ) -> Any:
-    """Compute softmax(q k^T scale + mask) v; a boolean mask hides elements."""
+    """Compute softmax(q k^T scale + mask) v; a boolean mask hides the elements where it is False."""
     heads = shape_of(query)[-3] if len(shape_of(query)) > 2 else 1
     if len(shape_of(key)) > 2 and shape_of(key)[-3] not in (1, heads):
         times = heads // shape_of(key)[-3]

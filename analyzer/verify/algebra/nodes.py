@@ -248,7 +248,7 @@ def _fused(*names: str) -> Callable[[Callable[[Operation], Any]], Callable[[Oper
     return note
 
 
-# operators that PyTorch has under another name
+# operators that PyTorch has too, each with its name there
 
 for _name, _said in {
     "Exp": "exp",

@@ -257,9 +257,10 @@ class _Block(Frozen):
 
 
 def told(index: Value, size: int) -> Value:
-    """Return a known index that was concatenated with unknown ones: all its elements are valid positions.
+    """Return an index as known if all its elements are valid positions, else unchanged.
 
-    A drawn element is a valid position with a probability of one in 2^31 for each position.
+    A known index that was concatenated with unknown ones is found so. A drawn element is a valid position with a
+    probability of one in 2^31 for each position.
     """
     if not isinstance(index, Field) or index.kind != "whole" or not index.elements.size:
         return index
@@ -301,7 +302,7 @@ def read_rows(
 
 
 def _read_flat(a: Algebra, block: _Block, look_up: Callable[..., Value]) -> Value:
-    """Read by one flat index, if no index is negative, as converters do."""
+    """Read by one flat index, as converters do; the caller has checked that no unknown index is negative."""
     sizes = shape_of(block.value)[: len(block.index)]
     flat: Value = np.zeros((), np.int64)
     for size, each in zip(sizes, block.index, strict=True):

@@ -485,7 +485,7 @@ class State(Mutable, dict=True):
 
     @cached_property
     def settled(self) -> frozenset[int]:
-        """Positions of nodes that are right, or whose results are read only by settled nodes."""
+        """Positions of nodes that are right, or whose results are no wrong outputs and only settled nodes read them."""
         wrong = set(self.graph.outputs) - self.same_outputs
         found: set[int] = set()
         for node in reversed(self.graph.nodes):

@@ -174,7 +174,7 @@ class Stored(Mutable, dict=True):
         readers = {(reader.node.op_type, reader.slot) for reader in self.result.ledger.wiring.readers(tensor)}
         decoder = None if encoded.levels or encoded.group_index is not None else encoded.open()
         if decoder is None or (encoded.bits and readers != {("MatMulNBits", 1)}):
-            raise UnknownError(f"{tensor.name}: codes that no known operator decodes")
+            raise UnknownError(f"{tensor.name}: codes that are decoded in an unsupported way")
         scales, zeros = decoder.units()
         scale, zero = scales.astype(np.float32), zeros.astype(np.float32)
         if isinstance(found, (Field, Factored)):
