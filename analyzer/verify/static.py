@@ -11,9 +11,8 @@ from analyzer.account.ledger import Ledger
 from analyzer.model import Graph, Node, StoredTensor
 from analyzer.verify.record import Difference
 
-_FEW = 16
-"""Most numbers of a stored tensor that are compared."""
-
+_MOST_COMPARED = 16
+"""Most elements of a stored tensor that is compared number by number."""
 
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "LayerNormalization": {"axis": -1, "epsilon": 1e-5, "stash_type": 1},
@@ -61,7 +60,7 @@ def _counterpart(node: Node, others: Mapping[str, Node]) -> Node | None:
 
 def small_tensors(graph: Graph) -> Mapping[str, StoredTensor]:
     """Return the stored tensors that are small enough to compare, by name."""
-    return {tensor.name: tensor for tensor in graph.tensors if tensor.numel <= _FEW}
+    return {tensor.name: tensor for tensor in graph.tensors if tensor.numel <= _MOST_COMPARED}
 
 
 Kind = Literal["operator", "attribute", "constant", "input"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import onnx
 import pytest
 from commands import run_here
@@ -106,6 +107,11 @@ def weight(proto: onnx.ModelProto) -> None:
     held.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * 2, "v"))
 
 
+def bias(proto: onnx.ModelProto) -> None:
+    held = next(each for each in proto.graph.initializer if each.name == "h")
+    held.CopyFrom(onnx.numpy_helper.from_array(np.arange(8, dtype=np.float32), "h"))
+
+
 def skipped(proto: onnx.ModelProto) -> None:
     node(proto, "second").input[0] = "b"
 
@@ -116,6 +122,7 @@ def skipped(proto: onnx.ModelProto) -> None:
         (epsilon, "norm", "norm", "epsilon 0.05"),
         (activation, "act", "act", "Relu, and Gelu in the other file"),
         (weight, "second", "down", "v with other values"),
+        (bias, "norm", "norm", "FLOAT 8: 0.0, 1.0, 2.0, 3.0, ..., and FLOAT 8: "),
         (skipped, "second", "down", "input 0 b, and input 0 c"),
     ],
 )
