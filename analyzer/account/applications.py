@@ -156,7 +156,7 @@ class _Walk(Mutable):
 
 
 def _cut(node: Node, number: int) -> tuple[str, ...]:
-    """Return a text that identifies a cut of a tensor; every cut given by attributes is one of its own."""
+    """Return words that identify a cut of a tensor; a cut given by attributes alone is one of its own."""
     along = repr(sorted(node.integers.items()))
     if node.op_type == "Split":
         return node.op_type, str(len(node.outputs)), along

@@ -228,8 +228,8 @@ def find_hidden(
 
     Args:
         opaque: the tensors that flow into arithmetic and that no rule explains.
-        reads: whether values may be read. If not, weights are not searched for tables, like copies, and questions that
-            only values settle are left open.
+        reads: whether values may be read. If not, weights are not searched for tables, nor for copies, and questions
+            that only values settle are left open.
     """
     found: dict[Key, Hides] = {}
     for _, graphs in model.by_part():
@@ -814,7 +814,7 @@ class _Part(Frozen):
 
         These are: scale and shift beside a mean and a variance that no BatchNormalization reads; a constant part of
         concatenated vectors; a tensor outside any module with a buffer's name; and a table of positions that has lost
-        its name, if few numbers describe it.
+        its name, if few numbers describe it. A known table that was folded from one tensor counts as computed.
         """
         module, _, leaf = entry.tensor.name.rpartition(".")
         if leaf in ("weight", "bias") and f"{module}.running_var" in self.names:

@@ -45,10 +45,10 @@ _DEEPEST = 64
 """Most levels of nested calls and bodies that are followed."""
 
 _MOST_VISITS = 8
-"""Average visits to a node, whose body may be called with different data."""
+"""Most visits of a node on average: a function's body is visited again when it is called with other data."""
 
 _MOST_HANDED = 1 << 21
-"""Most sources that all nodes together pass on, counting values with more than a few sources."""
+"""Most sources that all nodes together pass on, counting only values with more than `FEW` sources."""
 
 _DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
 """Operators that drop elements at random, and the input that enables this. Without the input they do not drop."""
@@ -713,7 +713,7 @@ def _is_near(value: Array, before: Array | None) -> bool:
     if before is None or before.shape != value.shape or before.dtype.kind != "f" or count_free(before) > 1:
         return False
     wanted, found = before.astype(np.float64).ravel(), value.astype(np.float64).ravel()
-    if value.dtype.kind in "iu":  # codes are the numbers times a scale plus a zero point
+    if value.dtype.kind in "iu":  # codes are a linear function of the numbers
         slope, start = np.polyfit(wanted, found, 1) if np.ptp(wanted) else (0.0, found[0])
         wanted = slope * wanted + start
     return bool(np.abs(found - wanted).max(initial=0.0) <= _LOST * np.abs(wanted).max(initial=0.0))

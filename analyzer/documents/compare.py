@@ -169,8 +169,8 @@ class Followed(Record, frozen=True, kw_only=True):
     """Whether every learned tensor was found in the other side, in any orientation, type or code, and no learned tensor
     is left over: both sides hold the same parameters."""
     cut: Tensors
-    """Number of tensors of which the other side has only a part, as it does not need the rest, such as rows of a table;
-    `whole` may be true nevertheless."""
+    """Number of tensors that the other side has only in part, or lacks without contradiction, such as rows of a table
+    that it does not need; `whole` may be true nevertheless."""
     tensors: Tensors
     """Number of learned tensors that were found."""
 
@@ -237,7 +237,8 @@ class TensorSide(Record, frozen=True, kw_only=True):
     name: str
     """Name of the tensor on this side."""
     group: str | None
-    """Group of the tensor on this side; the first of several user's groups; null if the comparison knows no groups."""
+    """Group of the tensor on this side, the first if several of the user's groups have it; null if the comparison knows
+    no groups."""
     dtype: DtypeName
     """ONNX element type; `UNDEFINED` for a type number that this version does not know."""
     shape: Shape

@@ -104,7 +104,7 @@ class Call(Record, frozen=True, kw_only=True):
     """Number of nodes that call the function."""
     calls: Annotated[int, Meta(ge=0, extra={"unit": "calls"})] | None
     """Number of copies of the function's body if every call is inlined and each body of If, Loop and Scan counts once;
-    null if functions that call each other in a circle call it, or above 2^128."""
+    null if functions that call each other in a cycle call it, or above 2^128."""
 
 
 class Remote(Record, frozen=True, kw_only=True):
@@ -196,8 +196,8 @@ class Totals(Record, frozen=True, kw_only=True):
     """Logical learned elements in the files, each once, as far as the files alone tell. If a norm was folded into a
     layer, PyTorch had more, and this is below `parameters_at_least`."""
     parameters_at_least: Elements
-    """Lower bound of PyTorch's count: tensors that nothing compared may be copies, a value computed from parameters may
-    come from few of them, and a norm folded into a layer had some more."""
+    """Lower bound of PyTorch's count: tensors that were not compared may be copies, a value computed from parameters
+    may come from few of them, and a norm folded into a layer had some more."""
     parameters_at_most: Elements | None
     """Upper bound of PyTorch's count: opaque data may be learned, one name in two files may stand for two tensors, and
     a folded norm had parameters. Null if there is no bound, as something was computed from parameters."""

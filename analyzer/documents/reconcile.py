@@ -94,7 +94,7 @@ class ComparedElements(Record, frozen=True, kw_only=True):
     """Elements of PyTorch's parameters, by the extent to which their values were compared."""
 
     whole: Elements
-    """Elements of parameters that were compared element by element, in full."""
+    """Elements of parameters of which every element was compared, perhaps by a digest."""
     sampled: Elements
     """Elements of parameters that were compared at some positions, or by sums of rows."""
     none: Elements

@@ -153,7 +153,7 @@ class NoPayload(Frozen):
     """Payload whose elements are not an array of numbers, or not available."""
 
     def digest(self) -> bytes | None:
-        """Return a digest of the stored bytes, equal for equal content; None if they are not available."""
+        """Return a digest of the stored content, the same for equal content; None if it is not available."""
         return None
 
     def array(self) -> Array | None:

@@ -219,7 +219,7 @@ def round_to_half(number: float, half: str) -> float:
 
 
 def is_one_in_half(one: float, other: float, half: str) -> bool:
-    """Whether two numbers are equal in a half-precision file, where smaller numbers are raised to `_TINY`.
+    """Whether two numbers are equal in a half-precision file, where numbers below `_TINY` are raised to it.
 
     >>> is_one_in_half(1e-6, 1.01328e-6, "FLOAT16"), is_one_in_half(1e-5, 1e-6, "FLOAT16")
     (True, False)

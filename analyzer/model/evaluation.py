@@ -115,9 +115,8 @@ class Evaluator(Mutable):
     def _work_out(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
         provider = self.wiring.find(*key)
         if not isinstance(provider, StoredTensor):
-            provider = self.wiring.look_up(
-                *key
-            )  # for a node in a function, `find` does not say which output is meant
+            # For a node in a function, `find` does not say which of its outputs is meant.
+            provider = self.wiring.look_up(*key)
         if isinstance(provider, StoredTensor) and self.tracked is not None:
             numbers = self.tracked(provider)
             if numbers is not None:

@@ -23,7 +23,7 @@ class Calls(Frozen):
 
 
 def called_bodies(model: Model) -> dict[Place, GraphPath]:
-    """Return the local function that each calling node calls; of two identical functions the first.
+    """Return the local function that each calling node calls; if two have the same identity, the first.
 
     A node is not a call if a runtime has its own operator of that name (`analyzer.model.operators.is_own`).
     """

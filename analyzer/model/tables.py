@@ -544,7 +544,7 @@ class _Waves(NamedTuple):
 
 
 def _near(waves: Reals, expected: Reals, slack: float) -> npt.NDArray[np.intp]:
-    """Return which of several tables (number, positions, columns) equal a table up to amplitude and rounding."""
+    """Return indices of the tables (number, positions, columns) that equal a table up to amplitude and rounding."""
     rows = np.arange(len(waves))[:, None]
     sizes = (expected * expected).sum(axis=(1, 2))
     products = (expected * waves).sum(axis=(1, 2))

@@ -184,7 +184,7 @@ def _solve(waves: Reals, slack: float) -> _Solved | None:
     noise = rest.max(axis=0) + rounded * np.abs(given).max(axis=0)
     with np.errstate(divide="ignore"):
         errors = np.where(precision > 0, 3 * noise / np.sqrt(precision), np.inf)
-    # A cosine that is still 1 at the last position has an upper bound of its frequency.
+    # A cosine that is still 1 at the last position gives an upper bound of its frequency.
     errors = np.minimum(errors, np.where(is_cosine, np.sqrt(6 * noise / amplitude) / rows[-1], np.inf))
     return replace(found, errors=errors)
 

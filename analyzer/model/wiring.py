@@ -183,7 +183,7 @@ class Wiring(Mutable, dict=True):
         return self._nodes[place[0]][place[1]]
 
     def given(self, declared: GraphInput) -> list[Provider | None]:
-        """Return the providers of the arguments for a function's input, one for each call in file order; else none."""
+        """Return the providers of a function's input in its calls, in file order; empty for inputs of other graphs."""
         body = self._bodies.get(declared.path)
         if body is None:
             return []

@@ -97,10 +97,10 @@ def expand_functions(
 
 
 def with_made(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which each FLOAT16 output has a second name, from which an Identity passes it on.
+    """Return a model in which each FLOAT16 output of a node that reads FLOAT16 has a second name.
 
-    Inference of the second name uses the node's inputs alone. onnxruntime knows no more of a value behind which it puts
-    a Cast, whatever the file states of the value.
+    An Identity passes the value on under its own name. Inference of the second name uses the node's inputs alone.
+    onnxruntime knows no more of a value behind which it puts a Cast, whatever the file states of the value.
     """
     if not _has_halves(model.graph):
         return model

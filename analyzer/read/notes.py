@@ -36,7 +36,7 @@ class Notes(Frozen):
 
 
 def read_notes(model: Model) -> Notes | None:
-    """Return the notes of a local model, prefixed with the component's name if there are several; None if it is remote.
+    """Return the notes of a local model, with components' names as prefixes; None if it is remote or has no graphs.
 
     Notes on single nodes and values are not included.
 

@@ -304,7 +304,7 @@ class SparsePayload(NoPayload, eq=False):
     shape: tuple[int, ...]
 
     def digest(self) -> bytes | None:
-        """Return a digest of the values and their positions, which the file may hold as indices or as coordinates."""
+        """Return a digest of the values and their positions, stored in the file as linear indices or as coordinates."""
         places = self.indices.array()
         if places is None or (places.size and int(places.min()) < 0):
             return None

@@ -292,7 +292,7 @@ def _standard(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed
 
 
 def _reorder(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    """Return the output of ReorderInput, into blocks of channels, or of ReorderOutput, which states their number."""
+    """Return the output of ReorderInput, into blocks of channels, or ReorderOutput, which states the channel count."""
     source = given[0]
     assert source is not None
     channels = _integer(node, "channels")
@@ -504,9 +504,7 @@ class _Run(Mutable, dict=True):
             return {}
         found = {name: _typed(proto) for name, proto in made.items() if proto.tensor_type.HasField("shape")}
         if node.op_type == "Dropout" and len(node.output) > 1 and shapes[0] is not None:
-            found.setdefault(
-                node.output[1], (onnx.TensorProto.BOOL, shapes[0][1])
-            )  # the mask of dropped elements
+            found.setdefault(node.output[1], (onnx.TensorProto.BOOL, shapes[0][1]))  # the mask
         return found
 
     def _split(self, node: onnx.NodeProto) -> None:

@@ -328,7 +328,7 @@ def _is_hub_blob(folder: Path, location: str, target: Path) -> bool:
     snapshot = folder.absolute()
     for parent in (snapshot, *snapshot.parents):
         if parent.parent.name == "snapshots":
-            store = parent.parent.parent.resolve() / "blobs"  # itself no link, which could lead anywhere
+            store = parent.parent.parent.resolve() / "blobs"  # not resolved: a link there would lead anywhere
             return ".." not in Path(location).parts and target.parent == store
     return False
 

@@ -56,7 +56,7 @@ class TensorFields(Mutable):
     unpacked: dict[int, int] = field(default_factory=dict)
     """Number of elements with a key each, by field number."""
     spans: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Start and end of the fields of a number, keys included, in each piece of the message."""
+    """Start and end of the fields with a number, keys included, in each piece of the message."""
     pieces: dict[int, int] = field(default_factory=dict)
     """Piece that contains the last span."""
     strings: int = 0
@@ -515,7 +515,7 @@ def read_sparse(
     shape, dense = _shape(book, dims, key)
     if indices.extent is not None:
         book.unread.append(
-            ("payload-mismatch", key, "its indices are in an external file, which is not read")
+            ("payload-mismatch", key, "its indices are in an external file, and their bytes are not counted")
         )
     problem = None if dense is None else _check_indices(values, indices, shape, dense)
     if problem is not None:

@@ -170,7 +170,7 @@ def _parse(url: str) -> URL:
 
 
 def _proxy(url: URL) -> str | None:
-    """Return the environment's proxy. aiohttp's `trust_env` also reads ~/.netrc, and then refuses another token."""
+    """Return the environment's proxy. aiohttp's `trust_env` also reads ~/.netrc, and then refuses tokens in headers."""
     return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
 
 

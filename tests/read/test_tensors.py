@@ -443,7 +443,7 @@ def test_external_indices_are_told_and_not_counted():
 
     assert next(model.tensors()).nbytes == 12
     assert unread(model) == [
-        ("payload-mismatch", "w", "its indices are in an external file, which is not read")
+        ("payload-mismatch", "w", "its indices are in an external file, and their bytes are not counted")
     ]
 
 

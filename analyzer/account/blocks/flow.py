@@ -174,9 +174,8 @@ class Flow(Mutable):
         stored, vertices = flow._stored, flow.vertices
         static, before, after, sizes = flow.static, flow.before, flow.after, flow.sizes
         nodes: Sequence[Node] = graph.nodes
-        has_constants = any(
-            tensor.node is not None for tensor in graph.tensors
-        )  # they may come after their readers
+        # Constant nodes may come after their readers.
+        has_constants = any(tensor.node is not None for tensor in graph.tensors)
         is_numbered = not (captured or has_constants) and wiring.is_plain and wiring.is_in_order(path)
         if not is_numbered:
             nodes = _sort(nodes, captured)

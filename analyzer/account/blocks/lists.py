@@ -254,7 +254,7 @@ def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]
 
 
 def _without_lone(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
-    """Return the lists without single numbered modules that hold less than half of the surrounding module.
+    """Return the lists without single modules, unless these are numbered and together most of the surrounding module.
 
     A stage may have one block if other stages have blocks under the same name.
     """

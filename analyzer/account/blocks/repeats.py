@@ -241,10 +241,7 @@ def _phase(common: _Common, stretch: _Stretch, low: int, high: int) -> Repeat:
         for first in range(start, start + min(period, (end - start) % period + 1))
     ]
     low = min(repeat.start for repeat in found)
-    equal, elements = (
-        [0],
-        [0],
-    )  # cumulative sums over units compared with those a period later
+    equal, elements = [0], [0]  # cumulative sums over units compared with those a period later
     for position in range(low, max(repeat.end for repeat in found) - period):
         is_equal, _, both = common.of(position, position + period)
         equal.append(equal[-1] + is_equal)

@@ -183,9 +183,8 @@ class Roles:
         stops = self._products | self._linear
         near_soft = _reach(before, self._soft, stops) | _reach(after, self._soft, stops)
         attending = [*(self._products & near_soft), *self._attention]
-        fed = [
-            vertex for vertex in attending if not self._flow.sizes[vertex]
-        ]  # the others have projections of their own
+        # Attention operators with weights have projections of their own.
+        fed = [vertex for vertex in attending if not self._flow.sizes[vertex]]
         near = _reach(before, fed, self._linear) | _reach(after, attending, self._linear)
         return near & self._linear
 

@@ -42,7 +42,7 @@ def settle_constants(model: Model, entries: Sequence[Entry], wiring: Wiring) -> 
     """Enter values of the trace as constants, in each file where parameters kept their PyTorch names.
 
     If no parameter has one, the weights of a frozen module may be constants too. A value of the trace whose content
-    equals that of another tensor is a parameter, stored again.
+    equals that of a tensor outside the trace is a parameter, stored again.
     """
     traced = set(_find_traced(model, entries, wiring))
     if not traced:

@@ -346,8 +346,7 @@ class _Evidence:
         if not self._varies or spread == 0.0:
             return False
         correlation = min((xy - x * y) / spread, 1.0)
-        # Of n unrelated numbers, the square of the correlation exceeds r2 with a probability of (1 - r2) ^ ((n - 2) /
-        # 2).
+        # For n unrelated numbers, the squared correlation exceeds r2 with a probability of (1 - r2) ^ ((n - 2) / 2).
         bits = -(self._count - 2) / 2 * math.log2(max(1 - correlation**2, _EPSILON))
         return correlation >= LEAST_LIKENESS and (is_named or bits >= _LEAST_BITS)
 

@@ -132,9 +132,8 @@ def _is_sound(part: Array, role: Role) -> bool:
     if part.dtype.kind not in "fcV":
         return True  # codes of a few bits
     if part.dtype.kind == "V":
-        part = part.astype(
-            np.float32
-        )  # bfloat16 and float8, which have no infinity test of their own everywhere
+        # bfloat16 and float8 do not have their own test for infinity everywhere.
+        part = part.astype(np.float32)
     test = np.isnan(part).any if role is Role.BUFFER else (~np.isfinite(part)).any
     return not test()
 

@@ -1,4 +1,7 @@
-"""Entries and nodes -> groups by keys. The user's own groups are in `analyzer.account.group.patterns`."""
+"""Entries and nodes -> groups by keys. The user's own groups are in `analyzer.account.group.patterns`.
+
+Totals are logical parameters, stored elements and payload bytes. A tied or copied tensor counts its parameters once.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def grow(grouping: Grouping, alike: Totals = ("parameters", "learned_nbytes")) -
     is_keyed = set(keys) <= KEYS.keys()  # the user's own groups and accounts have names that are not split
     known: dict[
         Step, Step
-    ] = {}  # one object for all names that have the step: of a million groups most are the same
+    ] = {}  # one object for all names with the same step: a million groups have few steps
     placed = [
         (_steps(keys, group, known) if is_keyed else (Step(0, 0, group.name),), group)
         for group in grouping.groups

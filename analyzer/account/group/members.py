@@ -8,7 +8,7 @@ from analyzer.account.ledger import Grouping, Ledger
 
 
 def list_groups(ledger: Ledger, grouping: Grouping) -> list[tuple[str, ...]]:
-    """Return the names of each entry's groups, in the ledger's order: one for keys, any number for user groups."""
+    """Return the names of each entry's groups, in the ledger's order: one for keys, one or more for user groups."""
     if grouping.by == "group":
         return [names or (UNGROUPED,) for names in grouping.members]
     if grouping.by == ACCOUNTS:

@@ -45,7 +45,7 @@ def find_contradiction(told: InspectDocument) -> str | None:
 
 
 def _find_wrong(told: InspectDocument) -> Iterator[str]:
-    """Yield defects that no report of this program has: impossible values, then totals that are not their sums."""
+    """Yield defects that no own report has: impossible values, then totals that are not the sums of their parts."""
     yield from _find_misfits(told)
     model, totals, tensors = told.model, told.totals, told.tensors
     yield from _hold("stored_tensors", totals, len(tensors))
@@ -360,7 +360,7 @@ def _component(told: InspectDocument, item: Component) -> models.Component:
 
 
 def _opsets(told: InspectDocument, opsets: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return all imported opset versions: an object has room for one per domain, so a finding names the others."""
+    """Return all imported opset versions: an object has room for one per domain, but a finding names all of several."""
     found = set(opsets.items())
     for finding in told.findings:
         for subject in finding.subjects if finding.id == "invalid-version" else ():
