@@ -83,7 +83,7 @@ def find_stages(model: Model, wiring: Wiring, computing: Mapping[Key, Place]) ->
 
 
 def _fill_bodies(model: Model, wiring: Wiring, nodes: dict[Place, str]) -> None:
-    """Assign nodes of a subgraph or a function to the stage of the node that holds it, or calls it first."""
+    """Assign nodes of a nested graph or a function to the stage of the node that holds it, or calls it first."""
     holders: dict[GraphPath, Place] = {path: place for place, path in reversed(wiring.calls.items())}
     holders |= {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
     for graph in model.graphs:

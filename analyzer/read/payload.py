@@ -77,7 +77,7 @@ class FilePayload(Frozen, eq=False):
             return None
 
     def sample(self, salt: str = "") -> Array | None:
-        """Return the elements at `analyzer.model.content.sample_positions`, flat; only these if the tensor is large."""
+        """Return the elements at `analyzer.model.content.sample_positions`, flat; a large tensor is not read whole."""
         numel = math.prod(self.shape)
         nbytes = self.dtype.nbytes(numel)
         if not self._is_spread or nbytes <= _READ_WHOLE or numel <= SAMPLES:

@@ -98,9 +98,9 @@ class Weights(Frozen):
     sizes: Mapping[Key, int]
     """Learned elements that each learned tensor represents, copies included."""
     inside: Mapping[Place, tuple[int, ...]]
-    """Sizes of those in a node's attributes, subgraphs and functions. For a Constant node, its value."""
+    """Sizes of those in a node's attributes, nested graphs and functions. For a Constant node, its value."""
     captured: Mapping[Place, tuple[str, ...]]
-    """Values of outer graphs that the subgraphs of a node read."""
+    """Values of outer graphs that the nested graphs of a node read."""
 
 
 _NOTHING, _STORED = -1, -2
@@ -352,7 +352,7 @@ def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
 
 
 def find_holders(model: Model) -> dict[GraphPath, Place]:
-    """Return the node that holds each subgraph; for a function, the first node that calls it."""
+    """Return the node that holds each nested graph; for a function, the first node that calls it."""
     found = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
     for place, path in called_bodies(model).items():
         if path != place[0]:

@@ -130,7 +130,7 @@ def _runs_before(flow: Flow, owned: Sequence[Owner | None], runs: Mapping[int, i
 
 
 def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
-    """Return the lists in the order in which their values depend on each other; else in the order in which names occur.
+    """Return the lists, each after those from whose values it is computed; else in the order in which names occur.
 
     The order of nodes in the file says little: the first node of a decoder may prepare a table of positions. Lists that
     alternate, like the residual blocks and the attentions of a U-Net, are in the order of their first nodes.

@@ -113,7 +113,7 @@ class _Context(NamedTuple):
     companions: Collection[Key]
     """Scales, zero points and group indices that some reader uses to decode codes."""
     given_on: frozenset[Key]
-    """Outputs of subgraphs."""
+    """Outputs of nested graphs."""
     is_pytorch: bool
     prefix: str
     """Prefix, including its dot, that a tool has put before the name of every value."""
@@ -349,7 +349,7 @@ def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
 
 
 def _by_branch(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """Treat integers that a subgraph returns unchanged as constants: they are not learned."""
+    """Treat integers that a nested graph returns unchanged as constants: they are not learned."""
     is_given = tensor.key in context.given_on and not tensor.dtype.is_floating
     return Decision(Role.CONSTANT, "structure:branch-output") if is_given else None
 

@@ -297,7 +297,7 @@ class Structure:
         return False
 
     def _upstream(self, node: Node) -> Sequence[Node]:
-        """Return the first nodes that compute a node's operands, and those behind nodes that only move a value."""
+        """Return the nearest nodes that compute a node's operands, and those before nodes that only move a value."""
         known = self._before.get(node.place)
         if known is None:
             found: dict[Place, Node] = {}

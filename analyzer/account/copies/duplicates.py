@@ -49,7 +49,7 @@ class Names:
         return self.root(a) != self.root(b)
 
     def is_in_main(self, entry: Entry) -> bool:
-        """Whether it is in a main graph or a subgraph of one: names in a function are relative to its module."""
+        """Whether it is in a main graph or nested in one: names in a function are relative to its module."""
         return entry.tensor.graph_path in self._main
 
     def may_be_one(self, a: _Sources, b: _Sources) -> bool:

@@ -38,7 +38,7 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
 
 
 def rank_nodes(ledger: Ledger) -> Mapping[Place, int]:
-    """Return each node's position in the order of computation; a subgraph or called function counts once."""
+    """Return each node's position in the order of computation; a nested graph or called function counts once."""
     if len(ledger.model.graphs) == 1:
         return ByNode(ledger.model, range(len(ledger.model.graphs[0].nodes)))
     wiring = ledger.wiring

@@ -234,7 +234,7 @@ def _between(flow: Dataflow, known: Mapping[int, Scope]) -> dict[int, Scope]:
 
 
 def _within(flow: Dataflow, found: dict[int, Scope]) -> None:
-    """Give nodes of a subgraph the scope of the node that holds it."""
+    """Give nodes of a nested graph the scope of the node that holds it."""
     if not flow.holders:
         return
     for number, node in enumerate(flow.nodes):

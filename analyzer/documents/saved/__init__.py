@@ -45,7 +45,7 @@ def find_contradiction(told: InspectDocument) -> str | None:
 
 
 def _find_wrong(told: InspectDocument) -> Iterator[str]:
-    """Yield defects that no own report has: impossible values, then totals that are not the sums of their parts."""
+    """Yield the defects of a report: impossible values first, then totals that are not the sums of their parts."""
     yield from _find_misfits(told)
     model, totals, tensors = told.model, told.totals, told.tensors
     yield from _hold("stored_tensors", totals, len(tensors))
