@@ -45,7 +45,7 @@ def test_several_reports_are_sections_of_one_page(report: Path, tmp_path: Path) 
         ("{", "not JSON"),
         ("[]", "not a report of onnxledger"),
         (json.dumps({"schema_version": 2, "command": "inspect"}), "of schema version 1"),
-        (json.dumps({"schema_version": 1, "command": "\x1b[31m"}), "no report"),
+        (json.dumps({"schema_version": 1, "command": "\x1b[31m"}), "cannot be compared or shown"),
     ],
 )
 def test_what_is_no_report_is_refused_and_nothing_is_written(tmp_path: Path, text: str, said: str) -> None:

@@ -476,7 +476,7 @@ def test_outputs_are_written_by_suffix_and_never_over_an_input(zoo: Path) -> Non
 def test_compare_refuses_a_report_on_many_models(zoo: Path, tmp_path: Path) -> None:
     (tmp_path / "all.json").write_text(render_json(SurveyReport(read(zoo))))
 
-    with pytest.raises(UsageError, match="a report on many models"):
+    with pytest.raises(UsageError, match="a report on several models"):
         load_report(tmp_path / "all.json")
 
 

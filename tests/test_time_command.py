@@ -157,7 +157,7 @@ def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--memory-limit", "much"), "--memory-limit 'much': no number"),
+        (("--memory-limit", "much"), "--memory-limit 'much': not a number"),
         (("--provider", "gpu9"), "gpu9"),
         (("--shape", "batch"), "batch"),
         (

@@ -525,7 +525,7 @@ def test_an_export_of_a_loop_is_timed(
     alone.write_text(json.dumps(document["components"][-1]["points"][0]["timing"]))
     assert "ms median at batch 2" in run_here("show", alone).stdout
     refused = run_here("compare", saved, saved)
-    assert (refused.returncode, "time each of its files by itself" in refused.stderr) == (2, True)
+    assert (refused.returncode, "time each file of the loop alone" in refused.stderr) == (2, True)
 
 
 def test_the_lines_of_the_document_s_table_sum_to_their_totals() -> None:

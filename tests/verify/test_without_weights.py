@@ -72,6 +72,6 @@ def test_what_the_file_does_not_hold_is_told_and_must_not_matter(tmp_path: Path)
 
     assert honest.returncode == 0, honest.stderr
     told = " ".join(honest.stdout.split())
-    assert "the values of 1 parameter, as dinov2.embeddings.mask_token" in told
+    assert "the values of 1 parameter, such as dinov2.embeddings.mask_token" in told
     assert changed.returncode == 2  # the values or the graph may be changed
     assert "mask_token, cannot be recovered from the file; name a SOURCE with weights" in changed.stderr

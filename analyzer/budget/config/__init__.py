@@ -83,7 +83,7 @@ def _read(path: Path) -> bytes | None:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would hang, and a device may never end
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise ConfigError([f"{path}: is {kind}; {_WAY_OUT}"])
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
