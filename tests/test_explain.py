@@ -40,7 +40,7 @@ def test_without_an_id_all_are_listed_with_their_titles():
     assert [line.split()[0] for line in lines[1:-1] if line[:1] != " "] == list(EXPLANATIONS)
     words = " ".join(lines)
     assert all(set(known.title.split()) <= set(words.split()) for known in EXPLANATIONS.values())
-    assert lines[-1] == "onnxledger explain ID shows its meaning, its cost, and how to mend it"
+    assert lines[-1] == "onnxledger explain ID shows its meaning, its cost, and how to fix it"
 
 
 def test_text_says_everything_and_keeps_its_lines_short():

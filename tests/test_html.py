@@ -363,7 +363,7 @@ def test_findings_come_with_what_they_mean(tmp_path: Path) -> None:
     text = " ".join("".join(Page(render_documents([document])).texts).split())
 
     assert known.title in text
-    assert "Mending it saves 1,234 bytes" in text
+    assert "Fixing it saves 1,234 bytes" in text
     assert " ".join(known.mend.replace("`", "").split())[:60] in text.replace("`", "")
     assert text.index("of-tomorrow") < text.index(known.title)
 

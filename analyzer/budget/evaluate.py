@@ -470,5 +470,5 @@ def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
         limit=0,
         exceeded_by=number or None,
         contributors=tuple(Contributor(name, count) for name, count in listed),
-        message="any finding fails under --strict; mend it, or name it with --ignore" if number else "",
+        message="any finding fails under --strict; fix it, or name it with --ignore" if number else "",
     )

@@ -31,7 +31,7 @@ def _list_ids() -> list[str]:
     help="Print the explanations in this format.",
 )
 def explain(ids: tuple[str, ...], style: str) -> None:
-    """What does a finding mean, what does it cost, how is it mended?
+    """What does a finding mean, what does it cost, how is it fixed?
 
     ID is the text in brackets after a finding or in an error. Without an ID, the
     command lists all findings; as JSON or Markdown it explains all.

@@ -37,7 +37,7 @@ _QUESTIONS = {
     },
     "Gate": {
         "check": "Is MODEL within its budgets?",
-        "explain": "What does a finding mean, what does it cost, how is it mended?",
+        "explain": "What does a finding mean, what does it cost, how is it fixed?",
     },
     "Measure": {
         "time": "How many milliseconds does each group of MODEL take?",

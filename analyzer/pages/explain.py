@@ -33,7 +33,7 @@ _ABOUT = (
     "the same in later versions. With `--strict` the exit code is 1 if there is a finding that no `--ignore ID` names. "
     "`onnxledger explain ID` prints one section of this page, `onnxledger explain --format markdown` all of "
     "it.\n\n"
-    "`bytes` of a finding, its cost in text reports, is the size that the files lose once it is mended: payload that "
+    "`bytes` of a finding, its cost in text reports, is the size that the files lose once it is fixed: payload that "
     "no other tensor claims, each byte once. The lengths and names around the payload go too, but are not counted. Two "
     "findings may concern the same bytes, such as a transposed copy that PyTorch ties; their costs do not add up."
 )
@@ -50,7 +50,7 @@ def _severities(explanation: Explanation) -> str:
 def _table(findings: list[Explanation]) -> Table:
     columns = (Column("finding"), Column("severity", room=6), Column("what", Kind.PROSE, room=9))
     rows = tuple(Row(((Link(each.id, f"#{each.id}"),), _severities(each), each.title)) for each in findings)
-    hint = "onnxledger explain ID shows its meaning, its cost, and how to mend it"
+    hint = "onnxledger explain ID shows its meaning, its cost, and how to fix it"
     return Table(columns, rows, title="finding", notes=(hint,), is_whole=True)
 
 
@@ -66,7 +66,7 @@ def _passage(explanation: Explanation, title: str, detail: Detail) -> Passage:
         (
             ("What it means", explanation.meaning),
             ("What it costs", explanation.cost),
-            ("How to mend it", explanation.mend),
+            ("How to fix it", explanation.mend),
             ("What finds it", f"{explanation.seen_by}."),
         ),
         more=Link(explanation.docs, relpath(explanation.docs, _FOLDER), name),

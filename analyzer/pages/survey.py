@@ -232,7 +232,7 @@ def _told(document: SurveyDocument) -> Table:
         Column("severity", room=5),
         Column("finding", room=8),
         Column("what", Kind.PROSE, room=9),
-        Column("mending saves", Kind.BYTES, room=3),
+        Column("a fix saves", Kind.BYTES, room=3),
     )
     return Table(
         columns, rows, title="findings of each model", detail=Detail.MORE, is_long=True, key="findings"

@@ -157,6 +157,10 @@ def test_of_very_many_mistakes_the_first_hundred_are_told(tmp_path: Path) -> Non
 def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    for name, reason in (("", "not a regular file"), ("pipe", "not a regular file"), ("nowhere", "No such file")):
+    for name, reason in (
+        ("", "not a regular file"),
+        ("pipe", "not a regular file"),
+        ("nowhere", "No such file"),
+    ):
         with pytest.raises(ConfigError, match=reason):
             read_operators(tmp_path / name)

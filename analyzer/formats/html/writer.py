@@ -109,7 +109,7 @@ _SUBJECTS = 1000
 
 
 def _explained(known: Explanation) -> Iterator[tuple[str, str]]:
-    told = (("What it means", known.meaning), ("What it costs", known.cost), ("How to mend it", known.mend))
+    told = (("What it means", known.meaning), ("What it costs", known.cost), ("How to fix it", known.mend))
     return ((heading, text) for heading, text in told if text)
 
 
