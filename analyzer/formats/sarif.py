@@ -134,7 +134,7 @@ def _describe_budget(id_: str, rule: Mapping[str, Any]) -> Object:
     meaning = (
         f"The project's budget for {rule['metric']}{group}, set by {printable_name(rule['origin']) or name}."
     )
-    mend = "Change the model so that it meets the limit. If the model is intended to be like this, change the limit or its baseline."
+    mend = "Change the model so that it meets the limit. If the model is right, change the limit or its baseline."
     return {
         "id": printable_name(id_),
         "name": shorten(name, _LONGEST_NAME),
