@@ -65,7 +65,7 @@ def inspect(
     """What is in MODEL: parameters, subgraphs, bytes, findings?
 
     Several models, or a folder with all .onnx files below it, get a row each,
-    also models that cannot be read. A folder with an export.json is one artifact:
+    even models that cannot be read. A folder with an export.json is one artifact:
     a tensor in several of its files counts once.
     """
     load_numpy()

@@ -29,7 +29,7 @@ def describe_explanations(document: ExplainDocument) -> Page:
 
 
 _ABOUT = (
-    "The errors, warnings and notes that `inspect`, `reconcile` and `export` print beside their counts. An id stays "
+    "Findings are the errors, warnings and notes that `inspect`, `reconcile` and `export` print beside their counts. An id stays "
     "the same in later versions. With `--strict` the exit code is 1 if there is a finding that no `--ignore ID` names. "
     "`onnxledger explain ID` prints one section of this page, `onnxledger explain --format markdown` all of "
     "it.\n\n"
