@@ -73,20 +73,20 @@ matrix: .venv/.installed  ## make and reconcile architectures x exports x transf
 matrix-wide: .venv/.installed  ## the same of other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/evidence/matrix-wide.md (half an hour)
 	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m tools.matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/matrix-wide.md)
 
-memory-matrix: .venv/.installed  ## plan and run the files that `make matrix` has left, and hold every node's memory; without ARGS rewrites docs/memory.md (an hour)
+memory-matrix: .venv/.installed  ## compare planned memory with runs, node by node, for the files of `make matrix`; without ARGS rewrites docs/memory.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.memory_matrix $(or $(ARGS),build/matrix --markdown docs/memory.md)
 
-cost-matrix: .venv/.installed .venv-cost/.installed  ## hold shapes and work of the files that `make matrix` has left against runs of them, beside other tools; without ARGS rewrites docs/cost.md (an hour)
+cost-matrix: .venv/.installed .venv-cost/.installed  ## compare shapes and work with runs, for the files of `make matrix`, and with other tools; without ARGS rewrites docs/cost.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.cost_matrix $(or $(ARGS),build/matrix --peers .venv-cost/bin/python --processes $(JOBS) --markdown docs/cost.md)
 	$(if $(ARGS),,$(BIN)/python -m tools.cost_matrix.shaped)
 
-tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/evidence/tamper.md (an hour)
+tamper: .venv/.installed  ## tamper with small models in every known way, and count the detected cases; without ARGS rewrites docs/evidence/tamper.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/tamper.md)
 
-faults: .venv/.installed  ## put faults into small models, and see what verify tells; without ARGS a sample of each file, which rewrites docs/evidence/faults.md (two hours)
+faults: .venv/.installed  ## put faults into small models, and count those that verify detects; without ARGS a sample of each file, which rewrites docs/evidence/faults.md (two hours)
 	PYTHONPATH=tests $(BIN)/python -m tools.faults --processes $(JOBS) $(or $(ARGS),--each 8 --minutes 120 --markdown docs/evidence/faults.md)
 
-rewrites: .venv/.installed  ## rewrite small models in every honest way known, and see what reconcile blames; without ARGS rewrites docs/evidence/rewrites.md (half an hour)
+rewrites: .venv/.installed  ## rewrite small models in every known honest way, and count the files that fail; without ARGS rewrites docs/evidence/rewrites.md (half an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.rewrites --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/rewrites.md)
 
 subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; without ARGS rewrites docs/evidence/blocks.md (19 GB, half an hour)
@@ -95,7 +95,7 @@ subgraphs: .venv/.installed  ## blocks found in 8 models against their layers; w
 formulas: .venv/.installed  ## closed forms of published models beside PyTorch's census; without ARGS rewrites the tables of docs/evidence/formulas.md
 	PYTHONPATH=tests $(BIN)/python -m tools.published $(or $(ARGS),--markdown docs/evidence/formulas.md)
 
-hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/evidence/hostile.md
+hostile: .venv/.installed  ## answers to hostile files, with their time and memory; rewrites docs/evidence/hostile.md
 	$(BIN)/python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md $(ARGS)
 
 packages: .venv/.installed  ## install the wheel as users do: each extra alone, pipx, the oldest versions (ARGS="pipx" is one step)
@@ -105,7 +105,7 @@ fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/f
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
 	PYTHONPATH=tests $(BIN)/python -m tools.fuzz --seconds $(SECONDS) $(ARGS)
 
-coverage: .venv/.installed  ## which lines and branches of analyzer/ no test reaches; without exports, which are slow to trace (ARGS="..." goes to pytest)
+coverage: .venv/.installed  ## lines and branches of analyzer/ that no test reaches; without exports, which are slow to trace (ARGS="..." goes to pytest)
 	$(BIN)/coverage erase
 	$(BIN)/python -m pytest -n $(JOBS) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
 	$(BIN)/coverage report

@@ -16,7 +16,7 @@ FORMS = (
 
 SUITE = Suite(
     name="faults",
-    purpose="Put faults into small models, and see what verify tells.",
+    purpose="Put faults into small models, and count those that verify detects.",
     forms=FORMS,
     titles=(CLEAN, *FAULTS),
     run=run_apart,

@@ -12,7 +12,7 @@ from tools.suite.command import run_suite
 BETWEEN = dataclasses.replace(
     SUITE,
     name="faults.between",
-    purpose="Put faults into small models, and see what verify tells beside the file that each was made of.",
+    purpose="Put faults into small models, and count those that verify detects against the original file.",
     run=partial(run_apart, judge=FileJudge),
     forms=("dynamic", "qdq", "int8", "fp16", "nbits", "ort-basic", "onnxslim"),
 )

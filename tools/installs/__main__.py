@@ -150,7 +150,7 @@ def _command_told(bench: Bench, environment: Environment, extra: str) -> str:
         done = environment.call("onnxledger", *probe.words(folder, url), folder=folder)
     told = re.search(r'pip install "onnxledger\[[\w-]+\]"', done.stderr)
     if told is None:
-        raise InstallError(f"{probe.line}: tells no command: {done.stderr}")
+        raise InstallError(f"{probe.line}: names no pip command: {done.stderr}")
     return told[0]
 
 

@@ -100,14 +100,14 @@ def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
         if outcome.status == "failed":
             yield f"{name}: reconciling failed: {outcome.reason}"
         elif outcome.exists and outcome.elements != known.elements:
-            yield f"{name}: leaves {_told(outcome.elements)}, and known is {_told(known.elements)}"
+            yield f"{name}: leaves {_told(outcome.elements)}, expected {_told(known.elements)}"
         elif outcome.exists and outcome.checkpoint_elements != known.checkpoint_elements:
             yield (
                 f"{name}: against the checkpoint leaves {_told(outcome.checkpoint_elements)}, "
-                f"and known is {_told(known.checkpoint_elements)}"
+                f"expected {_told(known.checkpoint_elements)}"
             )
         if outcome.recovered == "wrong":
-            yield f"{name}: gives back what PyTorch did not have"
+            yield f"{name}: recovers values that PyTorch did not have"
 
 
 def _write_json(outcomes: Sequence[Outcome], path: Path) -> None:

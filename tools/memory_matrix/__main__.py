@@ -68,7 +68,7 @@ def render(cells: Sequence[Cell]) -> Iterable[str]:
     yield ""
     unknown = Counter(file.partition("/")[0] for file in {cell.file for cell in ran if cell.equal is None})
     for name, count in sorted(unknown.items()):
-        yield f"Of {name} {count} file{'s' * (count != 1)} have buffers whose sizes nobody knows before the run."
+        yield f"Of {name} {count} file{'s' * (count != 1)} have buffers of sizes that are unknown before the run."
     if not any(cell.equal is not None and not cell.is_equal for cell in ran):
         return
     yield ""

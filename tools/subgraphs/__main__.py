@@ -94,7 +94,7 @@ def _misplaced(score: Score) -> Iterator[str]:
     for (found, true), texts in groups.items():
         yield f"  in {found}, should be in {true}: {len(texts)}"
         yield from (f"    {text}" for text in texts[:_SHOWN])
-    yield from (f"  learned by no parameter of PyTorch's: {name}" for name in score.extra)
+    yield from (f"  learned, but no parameter of PyTorch: {name}" for name in score.extra)
 
 
 def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
@@ -105,12 +105,12 @@ def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
             yield f"{name}: finding blocks failed: {outcome.reason}"
         elif score is not None:
             if score.unplaced:
-                yield f"{name}: {len(score.unplaced)} parameters are in no tensor that is known"
+                yield f"{name}: {len(score.unplaced)} parameters are in no known tensor"
             elements = sum(tensor.elements for tensor in score.misplaced)
             count = score.true if known.found is None else known.found
             if (score.found, elements) != (count, known.misplaced):
                 yield (
-                    f"{name}: {score.found} blocks and {elements:,} elements elsewhere, and known is {count} "
+                    f"{name}: {score.found} blocks and {elements:,} misplaced elements, expected {count} "
                     f"and {known.misplaced:,}"
                 )
 

@@ -59,7 +59,7 @@ def run_suite(suite: Suite) -> None:
     start = time.perf_counter()
     pairs = choose(suite, tuple(options.only), options.sample, options.seed, options.each)
     if not pairs:
-        sys.exit(f"no case fits {' or '.join(options.only)}; a name is <architecture>/<form>/<what is done>")
+        sys.exit(f"no case fits {' or '.join(options.only)}; a name is <architecture>/<form>/<change>")
     chosen: dict[Base, list[str]] = {}
     for base, title in pairs:
         chosen.setdefault(base, []).append(title)
@@ -139,7 +139,7 @@ def _arguments(suite: Suite) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="GLOB",
-        help="cases whose name fits: <architecture>/<form>/<what is done>, as gpt2/int8/*; may be repeated",
+        help="cases whose name fits: <architecture>/<form>/<change>, as gpt2/int8/*; may be repeated",
     )
     parser.add_argument("--sample", type=int, metavar="N", help="that many cases, drawn with the seed")
     parser.add_argument(

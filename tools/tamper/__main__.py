@@ -9,7 +9,7 @@ from tools.tamper.report import render_markdown, render_text
 
 SUITE = Suite(
     name="tamper",
-    purpose="Tamper with small models in every way known, and see what is told.",
+    purpose="Tamper with small models in every known way, and count the cases that reconcile detects.",
     forms=("dynamic", "dynamo", "legacy", "fp16", "int8", "low"),
     titles=tuple(KINDS),
     run=run_apart,
