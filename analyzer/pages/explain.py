@@ -29,10 +29,10 @@ def describe_explanations(document: ExplainDocument) -> Page:
 
 
 _ABOUT = (
-    "Findings are the errors, warnings and notes that `inspect`, `reconcile` and `export` print beside their counts. An "
-    "id stays the same in later versions. With `--strict` the exit code is 1 if there is a finding that no `--ignore ID` names. "
-    "`onnxledger explain ID` prints one section of this page, `onnxledger explain --format markdown` all of "
-    "it.\n\n"
+    "Findings are the errors, warnings and notes that `inspect`, `reconcile` and `export` print beside their "
+    "counts. An id stays the same in later versions. With `--strict` the exit code is 1 if there is a finding "
+    "that no `--ignore ID` names. `onnxledger explain ID` prints one section of this page, `onnxledger explain "
+    "--format markdown` all of it.\n\n"
     "`bytes` of a finding, its cost in text reports, is the size that the files lose once it is fixed: payload that "
     "no other tensor claims, each byte once. The lengths and names around the payload go too, but are not counted. Two "
     "findings may concern the same bytes, such as a transposed copy that PyTorch ties; their costs do not add up."
