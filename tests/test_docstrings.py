@@ -13,6 +13,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -22,6 +23,10 @@ import analyzer
 import exporter
 from analyzer import errors
 from analyzer.errors import LedgerError, OnnxLedgerError, UsageError
+
+ROOT = Path(__file__).parents[1]
+QUESTION = re.compile(r"(?:What|Which|Where|Who|How|Of)\b")
+"""Words that begin a relative clause, or a question."""
 
 Function: TypeAlias = Callable[..., Any]
 Scope: TypeAlias = Mapping[str, Any]
@@ -70,6 +75,36 @@ def test_every_function_that_a_module_offers_says_what_it_raises(package: Module
     }
 
     assert silent == {(name, UsageError) for name in NEVER[package.__name__]}
+
+
+@pytest.mark.parametrize("folder", ["analyzer", "exporter", "tools", "tests", "benchmarks"])
+def test_every_docstring_begins_with_a_noun_or_a_verb_and_no_constant_is_defined_twice(folder: str) -> None:
+    """Only a command may ask a question, which `--help` answers."""
+    wrong = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ]
+        for text in texts:
+            first = str(text.value).partition("\n")[0]
+            if QUESTION.match(first) and "?" not in first:
+                wrong.append(f"{path.relative_to(ROOT)}:{text.lineno}: {first}")
+        constants = [
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        ]
+        twice = {name for name in constants if constants.count(name) > 1}
+        wrong += [f"{path.relative_to(ROOT)}: {name} is defined twice" for name in sorted(twice)]
+
+    assert wrong == []
 
 
 @everyone

@@ -226,7 +226,7 @@ def test_any_name_makes_a_document(name: str) -> None:
 
 FAR = Agreement(0.5, 12.0, 120.0, Judged.DIFFERS)
 NEAR = Agreement(1e-6, 118.0, 120.0, Judged.SAME)
-LOST = Agreement(None, None, None, Judged.NOT_COMPARED)
+NOT_COMPARED = Agreement(None, None, None, Judged.NOT_COMPARED)
 
 
 def verified(*outputs: Pairing, **more: object) -> VerifyReport:
@@ -272,7 +272,7 @@ def test_the_first_module_that_differs_fails_with_its_cause_and_those_before_it_
 
 
 def test_what_was_not_compared_is_an_error_and_so_is_a_report_of_no_output() -> None:
-    (found,) = cases(verified(output("y", LOST))).values()
+    (found,) = cases(verified(output("y", NOT_COMPARED))).values()
 
     assert [each[0] for each in found] == ["error"]
     assert [each[0] for each in cases(verified())["outputs"]] == ["error"]

@@ -19,7 +19,7 @@ from analyzer.model.dtypes import DType
 Array = npt.NDArray[np.generic]
 
 ContentMode = Literal["none", "sampled", "full"]
-"""How much of the contents is compared: nothing, the elements at hashed positions, or all."""
+"""Extent of a comparison of contents: nothing, the elements at hashed positions, or all."""
 
 SAMPLES = 256
 """Number of elements of a tensor that a sample takes."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Status = Literal["made", "not run", "not exported", "not rewritten", "failed"]
 Alone = Literal["exact", "range", "unattributed", "wrong", "unknown"]
-"""How the file's own count compares with the number of parameters that PyTorch reads.
+"""Verdict on the file's own count, compared with the number of parameters that PyTorch reads.
 
 Exact: equal. Range: the file's range includes the number. Unattributed: it does not, but the file has unattributed
 entries. Wrong: it does not. Unknown: no export says which parameters are read.
