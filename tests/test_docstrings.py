@@ -97,8 +97,8 @@ def test_every_docstring_begins_with_a_noun_or_a_verb_and_no_constant_is_defined
         constants = [
             target.id
             for node in tree.body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
             if isinstance(target, ast.Name)
         ]
         twice = {name for name in constants if constants.count(name) > 1}

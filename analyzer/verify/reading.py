@@ -12,6 +12,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -399,9 +400,7 @@ class Reader:
                 continue
             pairs = list(zip(self.before(anchor), self.before(twin), strict=False))
             for found in _Descent(self, own, other, right).differences(pairs):
-                kind, expected, held = found
-                is_sure = held.startswith("an extra ")
-                return Odd(call, kind, expected, held, is_sure, witness=other.removesuffix("."))
+                return Odd(call, *found, witness=other.removesuffix("."))
         return None
 
     def _siblings(self, call: Call, paths: Collection[str]) -> Iterator[tuple[str, str, Call]]:
@@ -471,6 +470,18 @@ class _Elsewhere(Frozen):
         return self.of.parents
 
 
+class _Unlike(NamedTuple):
+    """Difference between a layer and its sibling, in the order of the fields of `Odd`."""
+
+    kind: str
+    expected: str
+    """The sibling's part in words."""
+    found: str
+    """This layer's part in words."""
+    is_sure: bool = False
+    """Whether no further attempt is needed."""
+
+
 class _Descent(Mutable):
     """Two parallel searches back through one graph, down to weights."""
 
@@ -479,8 +490,8 @@ class _Descent(Mutable):
     other: str
     right: Mapping[str, Collection[str]]
 
-    def differences(self, pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-        """Yield the first difference found from the end: kind, the sibling in words, this layer in words."""
+    def differences(self, pairs: list[tuple[str, str]]) -> Iterator[_Unlike]:
+        """Yield the first difference found from the end."""
         waiting, done = pairs, set[tuple[str, str]]()
         while waiting and len(done) < _FAR:
             one, other = waiting.pop(0)
@@ -497,7 +508,7 @@ class _Descent(Mutable):
             if one in self.right:
                 continue
             if len(a[0]) == len(b[0]) and self._is_crossed(a, b):
-                yield "input", f"{a[2]} of its inputs", f"{a[2]} with its inputs exchanged"
+                yield _Unlike("input", f"{a[2]} of its inputs", f"{a[2]} with its inputs exchanged")
                 return
             waiting += list(zip(a[0], b[0], strict=False))
 
@@ -513,7 +524,7 @@ class _Descent(Mutable):
         maker = self.reader._makers.get(name)
         return "" if maker is None else f"{maker[2]} {sorted(self._weights(maker, layer))}"
 
-    def _differ(self, one: str, other: str) -> tuple[str, str, str] | None:
+    def _differ(self, one: str, other: str) -> _Unlike | None:
         if one in self.right:
             return self._sources(one, other)
         a, b = self.reader._makers.get(one), self.reader._makers.get(other)
@@ -522,7 +533,9 @@ class _Descent(Mutable):
         mine, its = self._weights(a, self.own), self._weights(b, self.other)
         if mine != its:
             if mine and its and not (mine & its):
-                return "input", f"the value made with {min(its)}", f"it reads the value made with {min(mine)}"
+                return _Unlike(
+                    "input", f"the value made with {min(its)}", f"it reads the value made with {min(mine)}"
+                )
             return None if mine and its else self._operators(a, b)
         if mine or its:
             return None
@@ -530,7 +543,7 @@ class _Descent(Mutable):
             return self._operators(a, b)
         return self._attributes(a, b)
 
-    def _sources(self, one: str, other: str) -> tuple[str, str, str] | None:
+    def _sources(self, one: str, other: str) -> _Unlike | None:
         """Compare two right values: None if they are results of the same call of their layers."""
         mine = {name.removeprefix(self.own) if name.startswith(self.own) else "" for name in self.right[one]}
         its = {
@@ -539,7 +552,7 @@ class _Descent(Mutable):
         }
         if not its or mine & its:
             return None
-        return (
+        return _Unlike(
             "input",
             f"the result of {min(self.right[other])}",
             f"it reads the result of {min(self.right[one])}",
@@ -552,7 +565,7 @@ class _Descent(Mutable):
             for name in self.reader.parameters_of(edge)
         )
 
-    def _operators(self, a: Edge, b: Edge) -> tuple[str, str, str] | None:
+    def _operators(self, a: Edge, b: Edge) -> _Unlike | None:
         below = {
             self.reader._makers[name][2] for name in self.reader.before(a) if name in self.reader._makers
         }
@@ -560,22 +573,22 @@ class _Descent(Mutable):
             self.reader._makers[name][2] for name in self.reader.before(b) if name in self.reader._makers
         }
         if b[2] in below:
-            return "operator", f"no {a[2]}", f"an extra {a[2]}"
+            return _Unlike("operator", f"no {a[2]}", f"an extra {a[2]}", is_sure=True)
         if a[2] in beneath:
-            return "operator", b[2], f"no {b[2]}: it is left out"
-        return "operator", b[2], a[2]
+            return _Unlike("operator", b[2], f"no {b[2]}: it is left out")
+        return _Unlike("operator", b[2], a[2])
 
-    def _attributes(self, a: Edge, b: Edge) -> tuple[str, str, str] | None:
+    def _attributes(self, a: Edge, b: Edge) -> _Unlike | None:
         mine, its = self.reader._nodes.get(a[1][0]), self.reader._nodes.get(b[1][0])
         if mine is None or its is None or mine.op_type != its.op_type:
             return None
         ours, theirs = {**mine.integers, **mine.settings}, {**its.integers, **its.settings}
         for name in sorted({*ours, *theirs}):
             if ours.get(name) != theirs.get(name):
-                return "attribute", f"{name} {theirs.get(name)}", f"{a[2]} {name} {ours.get(name)}"
+                return _Unlike("attribute", f"{name} {theirs.get(name)}", f"{a[2]} {name} {ours.get(name)}")
         return None
 
-    def _constants(self, one: str, other: str) -> tuple[str, str, str] | None:
+    def _constants(self, one: str, other: str) -> _Unlike | None:
         mine, its = self.reader._tensors.get(one), self.reader._tensors.get(other)
         if mine is None or its is None or max(mine.numel, its.numel) > _FEW:
             return None
@@ -587,7 +600,7 @@ class _Descent(Mutable):
             or (a.shape == b.shape and np.array_equal(a, b))
         ):
             return None
-        return "constant", f"constant {_short(b)}", f"constant {_short(a)}"
+        return _Unlike("constant", f"constant {_short(b)}", f"constant {_short(a)}")
 
 
 def _short(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:

@@ -18,9 +18,7 @@ from pathlib import Path
 
 from tools.cost_matrix.cells import Cell, Verdict, hold
 from tools.cost_matrix.peers import PEERS, Count, ask_peers, judge
-
-_MARK = "<!-- measured -->"
-_AFTER = "<!-- end of measured -->"
+from tools.suite.marks import write_between
 
 _EXPORTS = {
     "dynamic": "torch.onnx, dynamo, free axes",
@@ -88,10 +86,7 @@ def main() -> None:
         ]
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
-        page = options.markdown.read_text(encoding="utf-8")
-        before, _, rest = page.partition(_MARK)
-        _, mark, after = rest.partition(_AFTER)
-        options.markdown.write_text(f"{before}{_MARK}\n\n{text}\n{mark}{after}", encoding="utf-8")
+        write_between(options.markdown, "measured", text)
 
 
 def _ask(python: Path | None, every: int, numbered: tuple[int, Path]) -> Asked:

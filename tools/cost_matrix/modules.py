@@ -20,9 +20,7 @@ from typing import Any
 
 from tools.matrix.architectures import ARCHITECTURES
 from tools.matrix.exports import CONFIG, config_text
-
-_MARK = "<!-- modules -->"
-_AFTER = "<!-- end of modules -->"
+from tools.suite.marks import write_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +60,7 @@ def main() -> None:
     text = "\n".join(render(rows)) + "\n"
     sys.stdout.write(text)
     if options.markdown:
-        page = options.markdown.read_text(encoding="utf-8")
-        before, _, rest = page.partition(_MARK)
-        _, mark, after = rest.partition(_AFTER)
-        options.markdown.write_text(f"{before}{_MARK}\n\n{text}\n{mark}{after}", encoding="utf-8")
+        write_between(options.markdown, "modules", text)
 
 
 def count(architecture: str) -> Row:

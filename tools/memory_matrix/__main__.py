@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tools.memory_matrix.cells import WAYS, Cell, hold
-
-_MARK = "<!-- measured -->"
+from tools.suite.marks import write_between
 
 
 def main() -> None:
@@ -38,9 +37,7 @@ def main() -> None:
     text = "\n".join(render(cells)) + "\n"
     sys.stdout.write(text)
     if options.markdown:
-        page = options.markdown.read_text(encoding="utf-8")
-        before, _, _ = page.partition(_MARK)
-        options.markdown.write_text(f"{before}{_MARK}\n\n{text}", encoding="utf-8")
+        write_between(options.markdown, "measured", text)
 
 
 def _said(cell: Cell) -> str:
@@ -52,14 +49,14 @@ def _said(cell: Cell) -> str:
 def render(cells: Sequence[Cell]) -> Iterable[str]:
     """Yield the lines of the table, and of the differences."""
     ran = [cell for cell in cells if not cell.first.startswith("not run")]
-    yield "| Planned | Runs | Equal after every node | Peak equal | Peak below | Not comparable |"
+    yield "| Planned | Runs | Equal after every node | Peak equal | Peak below | Not known |"
     yield "|---|---:|---:|---:|---:|---:|"
     for way in WAYS:
         these = [cell for cell in ran if cell.way == way]
         known = [cell for cell in these if cell.equal is not None]
         yield (
-            f"| {way} | {len(these)} | {sum(cell.is_equal for cell in these)} "
-            f"| {sum(cell.planned == cell.asked for cell in known)} "
+            f"| {way} | {len(these):,} | {sum(cell.is_equal for cell in these):,} "
+            f"| {sum(cell.planned == cell.asked for cell in known):,} "
             f"| {sum((cell.planned or 0) < (cell.asked or 0) for cell in known)} | {len(these) - len(known)} |"
         )
     lost = sorted({cell.file for cell in cells if cell.first.startswith("not run")})
