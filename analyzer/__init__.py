@@ -124,9 +124,9 @@ if TYPE_CHECKING:
     from analyzer.timing.side_by_side import TimingComparison as TimingComparison
     from analyzer.timing.side_by_side import compare_timings as compare_timings
     from analyzer.timing.timer import time_model as time_model
-    from analyzer.verify.asked import Execution as Execution
     from analyzer.verify.executions import verify_executions as verify_executions
     from analyzer.verify.files import verify_files as verify_files
+    from analyzer.verify.messages import Execution as Execution
     from analyzer.verify.record import VerifyReport as VerifyReport
 
 __all__ = [
@@ -250,7 +250,7 @@ _MODULES = {
     "Config": "budget.config",
     "CostReport": "cost.record",
     "Entry": "account.ledger",
-    "Execution": "verify.asked",
+    "Execution": "verify.messages",
     "Explanation": "account.findings.catalog",
     "ExportReport": "reports",
     "Finding": "account.ledger",

@@ -13,7 +13,7 @@ import click
 
 from analyzer.commands.annotations import annotate_error
 from analyzer.commands.help import NAMES, AuditGroup
-from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
+from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, print_message
 from analyzer.errors import ConfigError, OnnxLedgerError
 from analyzer.process import collect_seldom
 
@@ -29,13 +29,13 @@ def main() -> None:
         # Without standalone mode, click returns the code of an Exit, and None after a command that ran to its end.
         sys.exit(command(prog_name="onnxledger", standalone_mode=False) or 0)
     except click.ClickException as error:
-        said = io.StringIO()
-        error.show(said)
-        _say_lines(said.getvalue())  # it may quote a file name
+        buffer = io.StringIO()
+        error.show(buffer)
+        _print_lines(buffer.getvalue())  # it may quote a file name
         annotate_error(error.format_message())
         sys.exit(EXIT_NO_ANSWER)
     except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
+        print_message("interrupted")
         sys.exit(130)
     except BrokenPipeError:  # the reader of the output has left
         drop(sys.stdout)
@@ -56,20 +56,20 @@ def main() -> None:
 
 def _explain(*messages: str) -> None:
     for message in messages:
-        say(message)
+        print_message(message)
         annotate_error(message.removeprefix("onnxledger: "))
     if {"--verbose", "-v"} & {*sys.argv}:
         import traceback  # only needed here
 
-        _say_lines(traceback.format_exc())
+        _print_lines(traceback.format_exc())
 
 
-def _say_lines(text: str) -> None:
+def _print_lines(text: str) -> None:
     for line in text.splitlines():
-        say(line)
+        print_message(line)
 
 
-def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> None:
+def _print_version(context: click.Context, _: click.Parameter, value: bool) -> None:
     """Print the version; looked up only on request: the list of installed packages takes as long to load as click."""
     if value and not context.resilient_parsing:
         from analyzer.version import version
@@ -171,7 +171,7 @@ class _Commands(Mapping[str, click.Command]):
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_tell_version,
+    callback=_print_version,
     help="Show the version and exit.",
 )
 def command() -> None:

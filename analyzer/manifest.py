@@ -49,7 +49,7 @@ class Content(Frozen):
     """`cast_digest` of a float32 tensor in narrower types, by the type's ONNX name: FLOAT16, BFLOAT16."""
 
 
-class _Named:
+class _TensorFields:
     """Fields that parameters and buffers have in common."""
 
     __slots__ = ()
@@ -66,7 +66,7 @@ class _Named:
         return (self.name, *self.tied)
 
 
-class Parameter(_Named, Frozen):
+class Parameter(_TensorFields, Frozen):
     """One learned tensor, under all the names that PyTorch knows it by."""
 
     name: str
@@ -87,7 +87,7 @@ class Parameter(_Named, Frozen):
     """Base64 uint64 `row_digests` of a table that an export may cut or gather: embeddings, tokens, position tables."""
 
 
-class Buffer(_Named, Frozen):
+class Buffer(_TensorFields, Frozen):
     """Tensor that is not learned: an entry of `named_buffers()`."""
 
     name: str
@@ -166,7 +166,7 @@ class Program(Frozen):
     """One sentence for each omission and its reason; or the reason why there is no program."""
 
 
-class Given(Frozen):
+class ProgramInput(Frozen):
     """An input of the traced program, with the size of the example."""
 
     name: str
@@ -178,7 +178,7 @@ class Given(Frozen):
     """Name of each axis in the program if other sizes work too; "" for a fixed axis."""
 
 
-class Held(Frozen):
+class ProgramConstant(Frozen):
     """A constant of the traced program that is in no state dict."""
 
     name: str
@@ -210,9 +210,9 @@ class Calls(Frozen):
 
     file: str = ""
     """File that was exported from it."""
-    inputs: tuple[Given, ...] = ()
+    inputs: tuple[ProgramInput, ...] = ()
     calls: tuple[Call, ...] = ()
-    constants: tuple[Held, ...] = ()
+    constants: tuple[ProgramConstant, ...] = ()
     outputs: tuple[str, ...] = ()
     """Names of the values that it returns."""
     results: tuple[str, ...] = ()
@@ -426,25 +426,25 @@ def _check(manifest: Manifest) -> None:
     repeated = [name for name, count in counted.items() if count > 1]
     if repeated:
         raise ValueError(f"name {repeated[0]!r} appears twice")
-    named = {name: tensor for tensor in manifest.tensors for name in tensor.names}
+    by_name = {name: tensor for tensor in manifest.tensors for name in tensor.names}
     for tensor in manifest.tensors:
         if tensor.content is not None:
             _check_content(tensor, tensor.content)
     for parameter in manifest.parameters:
         _check_parameter(parameter)
     for norm in manifest.batch_norms:
-        _check_batch_norm(norm, named)
+        _check_batch_norm(norm, by_name)
     for weight_norm in manifest.weight_norms:
-        _check_weight_norm(weight_norm, named)
+        _check_weight_norm(weight_norm, by_name)
     for name, text in manifest.values.items():
-        if name not in named:
+        if name not in by_name:
             raise ValueError(f"values: no tensor {name!r}")
-        _decode(text, named[name])
+        _decode(text, by_name[name])
     _check_program(manifest.program, {parameter.name: parameter for parameter in manifest.parameters})
     for idle in manifest.unreached:
-        if not any(name.startswith(f"{idle.module}.") for name in named):
+        if not any(name.startswith(f"{idle.module}.") for name in by_name):
             raise ValueError(f"unreached: no tensor of {idle.module!r}")
-    owners = {split_name(name)[0] for name in named} if manifest.modules else set()
+    owners = {split_name(name)[0] for name in by_name} if manifest.modules else set()
     for path in manifest.modules:
         if path not in owners:
             raise ValueError(f"modules: no tensor of {path!r}")
@@ -487,19 +487,19 @@ def _check_parameter(parameter: Parameter) -> None:
             raise ValueError(f"{parameter.name}: not one digest for each of {rows} rows")
 
 
-def _check_batch_norm(norm: BatchNorm, named: Mapping[str, Parameter | Buffer]) -> None:
+def _check_batch_norm(norm: BatchNorm, by_name: Mapping[str, Parameter | Buffer]) -> None:
     if type(norm.eps) not in (int, float) or not math.isfinite(norm.eps):
         raise TypeError(f"{norm.module}: eps {norm.eps!r}")
     for name in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
-        if name is not None and name not in named:
+        if name is not None and name not in by_name:
             raise ValueError(f"{norm.module}: no tensor {name!r}")
 
 
-def _check_weight_norm(norm: WeightNorm, named: Mapping[str, Parameter | Buffer]) -> None:
+def _check_weight_norm(norm: WeightNorm, by_name: Mapping[str, Parameter | Buffer]) -> None:
     for name in (norm.length, norm.direction):
-        if name not in named:
+        if name not in by_name:
             raise ValueError(f"{norm.weight}: no tensor {name!r}")
-    shape = named[norm.direction].shape
+    shape = by_name[norm.direction].shape
     if norm.axis is not None and (type(norm.axis) is not int or not 0 <= norm.axis < len(shape)):
         raise ValueError(f"{norm.weight}: axis {norm.axis!r} of {shape}")
     channels = 1 if norm.axis is None else shape[norm.axis]
@@ -521,8 +521,8 @@ def _check_content(tensor: Parameter | Buffer | Traced, content: Content) -> Non
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     document = dataclasses.asdict(manifest)
     traced = () if document["program"] is None else document["program"]["values"]
-    given = [each for calls in document["calls"] for each in (*calls["inputs"], *calls["constants"])]
-    for tensor in (*document["parameters"], *document["buffers"], *traced, *given):
+    examples = [each for calls in document["calls"] for each in (*calls["inputs"], *calls["constants"])]
+    for tensor in (*document["parameters"], *document["buffers"], *traced, *examples):
         tensor["dtype"] = tensor["dtype"].name
     return document
 
@@ -551,8 +551,8 @@ def _wired(item: Mapping[str, Any] | None) -> Wired | None:
     if item is None:
         return None
     scopes = tuple((scope, digest) for scope, digest in item["scopes"])
-    told = (item["outputs"], item["producer"], *item["domains"], *(word for pair in scopes for word in pair))
-    if not isinstance(item["domains"], list) or not all(isinstance(word, str) for word in told):
+    texts = (item["outputs"], item["producer"], *item["domains"], *(word for pair in scopes for word in pair))
+    if not isinstance(item["domains"], list) or not all(isinstance(word, str) for word in texts):
         raise TypeError(f"wiring {item!r}")
     return Wired(item["outputs"], scopes, item["producer"], tuple(item["domains"]))
 
@@ -597,9 +597,9 @@ def _traced(item: Mapping[str, Any]) -> Traced:
 def _calls(item: Mapping[str, Any]) -> Calls:
     _check_texts([item["file"], item["note"], *item["outputs"], *item["results"]])
     calls = tuple(map(_call, item["calls"]))
-    inputs = tuple(map(_given, item["inputs"]))
-    constants = tuple(Held(*_example(each)) for each in item["constants"])
-    names = [name for named in (inputs, constants, calls) for name in (each.name for each in named)]
+    inputs = tuple(map(_program_input, item["inputs"]))
+    constants = tuple(ProgramConstant(*_example(each)) for each in item["constants"])
+    names = [name for records in (inputs, constants, calls) for name in (each.name for each in records)]
     if len(set(names)) < len(names):
         raise ValueError("calls: a name appears twice")
     return Calls(
@@ -631,12 +631,12 @@ def _check_argument(argument: Any) -> None:
             float(text)
 
 
-def _given(item: Mapping[str, Any]) -> Given:
+def _program_input(item: Mapping[str, Any]) -> ProgramInput:
     name, dtype, shape, numbers = _example(item)
     _check_texts(item["axes"])
     if len(item["axes"]) not in (0, len(shape)):
         raise ValueError(f"{name}: {len(item['axes'])} axes of {len(shape)}")
-    return Given(name, dtype, shape, numbers, tuple(item["axes"]))
+    return ProgramInput(name, dtype, shape, numbers, tuple(item["axes"]))
 
 
 def _example(item: Mapping[str, Any]) -> tuple[str, DType, tuple[int, ...], str | None]:

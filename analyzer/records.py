@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     from msgspec.structs import replace
 
-__all__ = ["Frozen", "Mutable", "aside", "field", "replace"]
+__all__ = ["Frozen", "Mutable", "exclude_fields", "field", "replace"]
 
 
 class _Fields:
@@ -67,22 +67,22 @@ class Frozen(msgspec.Struct, frozen=True):
 _F = TypeVar("_F", bound=type[Frozen])
 
 
-def aside(*names: str) -> Callable[[_F], _F]:
+def exclude_fields(*names: str) -> Callable[[_F], _F]:
     """Return a class decorator that leaves these fields of a record out of equality, hash and repr."""
 
-    def settle(owner: _F) -> _F:
+    def decorate(owner: _F) -> _F:
         kept = [name for name in owner.__struct_fields__ if name not in names]
-        counted = attrgetter(*kept)
+        compared = attrgetter(*kept)
 
         def is_equal(self: Frozen, other: object) -> bool:
-            return counted(self) == counted(other) if type(self) is type(other) else NotImplemented
+            return compared(self) == compared(other) if type(self) is type(other) else NotImplemented
 
         def shown(self: Frozen) -> str:
             return f"{owner.__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in kept)})"
 
-        made = {"__eq__": is_equal, "__hash__": lambda self: hash(counted(self)), "__repr__": shown}
-        for name in made.keys() - (vars(owner).keys() & {"__repr__"}):
-            setattr(owner, name, made[name])
+        methods = {"__eq__": is_equal, "__hash__": lambda self: hash(compared(self)), "__repr__": shown}
+        for name in methods.keys() - (vars(owner).keys() & {"__repr__"}):
+            setattr(owner, name, methods[name])
         return owner
 
-    return settle
+    return decorate

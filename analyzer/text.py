@@ -146,10 +146,10 @@ def short_share(fraction: float | None) -> str:
     return f"{percent:.1f} %" if percent % 100 else f"{percent:.0f} %"
 
 
-def _negated(said: str) -> str:
+def _negated(text: str) -> str:
     """Return a share below 0; "<" and ">" are swapped, as a loss of less than 0.1 % is a change above -0.1 %."""
-    turned = {"<": ">", ">": "<"}.get(said[0])
-    return f"-{said}" if turned is None else f"{turned}-{said[1:]}"
+    swapped = {"<": ">", ">": "<"}.get(text[0])
+    return f"-{text}" if swapped is None else f"{swapped}-{text[1:]}"
 
 
 _MANY_TIMES = 10

@@ -82,12 +82,12 @@ def table(found: list[File], rounds: int, folder: Path, *, memory: bool) -> Iter
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for file in found:
         sized = ["--shape", file.shape] if file.shape else []
-        asked = {"inspect": ["inspect"], "cost": ["cost"], "shape": ["cost", *sized]}
+        commands = {"inspect": ["inspect"], "cost": ["cost"], "shape": ["cost", *sized]}
         if memory:
-            asked["memory"] = ["cost", *sized, "--memory", "64GiB"]
-        runs: dict[str, list[Used]] = {name: [] for name in asked}
+            commands["memory"] = ["cost", *sized, "--memory", "64GiB"]
+        runs: dict[str, list[Used]] = {name: [] for name in commands}
         for _ in range(rounds if file.title == BERT else -(-rounds // 3)):
-            for name, command in asked.items():
+            for name, command in commands.items():
                 whole = (sys.executable, "-m", "analyzer", *command, str(file.path))
                 used = measure(whole, folder / "output")
                 if isinstance(used, Failed):
@@ -100,23 +100,23 @@ def table(found: list[File], rounds: int, folder: Path, *, memory: bool) -> Iter
 def row(title: str, runs: dict[str, list[Used]]) -> str:
     """Return one line of the table."""
 
-    def middle(name: str) -> str:
+    def format_median(name: str) -> str:
         found = runs.get(name)
         return f"{statistics.median(each.cpu for each in found):.2f} s" if found else "-"
 
-    def more(name: str) -> str:
+    def format_difference(name: str) -> str:
         pairs = list(zip(runs["inspect"], runs.get(name, ()), strict=False))
         return f"{statistics.median(b.cpu - a.cpu for a, b in pairs):+.2f} s" if pairs else "-"
 
     pairs = list(zip(runs["inspect"], runs["cost"], strict=False))
     ratio = f"{statistics.median(b.cpu / a.cpu for a, b in pairs):.2f}" if pairs else "-"
     peak = max((each.peak for found in runs.values() for each in found), default=0)
-    cells = [title, middle("inspect"), middle("cost"), more("cost"), ratio]
+    cells = [title, format_median("inspect"), format_median("cost"), format_difference("cost"), ratio]
     cells += [
-        middle("shape"),
-        more("shape"),
-        middle("memory"),
-        more("memory"),
+        format_median("shape"),
+        format_difference("shape"),
+        format_median("memory"),
+        format_difference("memory"),
         f"{peak:,.0f} MiB" if peak else "-",
     ]
     return "| " + " | ".join(cells) + " |"

@@ -63,7 +63,7 @@ def main() -> None:
             onnx.save(make_model(options.layers, is_named=kind == "named"), path)
             ledger = audit_model(path)
             print(f"measuring {kind}", file=sys.stderr)
-            lines.append(f"## {kind}: {said_of(ledger)}\n\n{table(measure(ledger, options.rounds))}")
+            lines.append(f"## {kind}: {describe(ledger)}\n\n{table(measure(ledger, options.rounds))}")
     print("\n\n".join(lines))
 
 
@@ -202,7 +202,7 @@ def measure(ledger: Ledger, rounds: int) -> Seconds:
     return seconds
 
 
-def said_of(ledger: Ledger) -> str:
+def describe(ledger: Ledger) -> str:
     nodes = sum(1 for _ in ledger.model.nodes())
     blocks = ledger.blocks.count if ledger.blocks is not None else 0
     scopes = len(set(ledger.node_scopes.values()))

@@ -151,10 +151,10 @@ def main() -> None:
         chosen = [case for case in cases if not options.only or re.search(options.only, case.id)]
         rows = []
         for case in chosen if not options.command else ():
-            rows.append(look(case, corpus, baseline, options.peers))
+            rows.append(inspect_case(case, corpus, baseline, options.peers))
             print(line(rows[-1]), file=sys.stderr, flush=True)
         others = [
-            over(name, command, chosen, corpus / "valid_base.onnx", weights)
+            run_over_cases(name, command, chosen, corpus / "valid_base.onnx", weights)
             for name, command in OTHERS.items()
             if not options.command or re.search(options.command, name)
         ]
@@ -244,14 +244,14 @@ class Baseline:
     def measure(cls, tiny: Path) -> Baseline:
         peak = min(run(inspect(tiny, "json"), OUR_TIMEOUT).peak for _ in range(3))
         peers = {name: run(peer(name, tiny), PEER_TIMEOUT).peak for name in PEERS}
-        return cls(peak, peers, frozenset(touched(tiny)))
+        return cls(peak, peers, frozenset(find_accessed_paths(tiny)))
 
 
 def peer(name: str, path: Path) -> list[str]:
     return [sys.executable, "-c", PEER.format(call=PEERS[name]), str(path)]
 
 
-def look(case: Case, corpus: Path, baseline: Baseline, peers: bool) -> Row:
+def inspect_case(case: Case, corpus: Path, baseline: Baseline, peers: bool) -> Row:
     runs = {style: run(inspect(case.path, style), OUR_TIMEOUT) for style in ("json", "text")}
     mib = max(r.peak for r in runs.values()) - baseline.peak
     broken = [f"{style}: {promise}" for style, r in runs.items() for promise in broken_promises(r)]
@@ -259,32 +259,32 @@ def look(case: Case, corpus: Path, baseline: Baseline, peers: bool) -> Row:
         broken.append(f"exits {runs['json'].code} as JSON and {runs['text'].code} as text")
     if mib > MIB:
         broken.append(f"took {mib:,.0f} MiB beyond the imports")
-    outside = touched(case.path) - baseline.paths
+    outside = find_accessed_paths(case.path) - baseline.paths
     broken += [what.replace(str(corpus), "...") for what in sorted(outside) if not is_allowed(what, case)]
     others = {name: peer_answer(name, case.path, baseline) for name in PEERS} if peers else {}
     cpu = max(r.cpu for r in runs.values())
     return Row(case, answer(runs["json"], case, corpus), cpu, max(0.0, mib), others, broken)
 
 
-def over(name: str, command: list[str], cases: list[Case], valid: Path, weights: Path) -> Other:
+def run_over_cases(name: str, command: list[str], cases: list[Case], valid: Path, weights: Path) -> Other:
     """Return one command's answers to all cases, and the most that an answer takes."""
 
-    def ask(path: Path) -> Run:
+    def run_case(path: Path) -> Run:
         with tempfile.TemporaryDirectory(prefix="hostile-out-") as out:
-            given = [part.format(case=path, out=out, valid=valid, weights=weights) for part in command]
-            return run([sys.executable, "-m", "analyzer", *given], OUR_TIMEOUT)
+            command_line = [part.format(case=path, out=out, valid=valid, weights=weights) for part in command]
+            return run([sys.executable, "-m", "analyzer", *command_line], OUR_TIMEOUT)
 
-    usual = ask(valid).peak
+    usual_peak = run_case(valid).peak
     codes: Counter[int] = Counter()
     cpu, mib, broken = (0.0, ""), (0.0, ""), []
     for case in cases:
-        result = ask(case.path)
-        beyond = result.peak - usual
+        result = run_case(case.path)
+        excess = result.peak - usual_peak
         promises = broken_promises(result)
-        promises += [f"took {beyond:,.0f} MiB beyond a tiny model"] if beyond > MIB else []
+        promises += [f"took {excess:,.0f} MiB beyond a tiny model"] if excess > MIB else []
         broken += [f"{case.id}: {promise}" for promise in promises]
         codes[result.code] += 1
-        cpu, mib = max(cpu, (result.cpu, case.id)), max(mib, (beyond, case.id))
+        cpu, mib = max(cpu, (result.cpu, case.id)), max(mib, (excess, case.id))
     found = Other(name, dict(sorted(codes.items())), cpu, mib, broken)
     print(found, file=sys.stderr, flush=True)
     return found
@@ -333,7 +333,7 @@ def broken_promises(result: Run) -> list[str]:
     return broken
 
 
-def touched(path: Path) -> set[str]:
+def find_accessed_paths(path: Path) -> set[str]:
     """Return the paths outside the model's folder that an inspect opens or examines.
 
     They are "open /path", "look at /path", or "connect" for any network address; empty if strace is missing.

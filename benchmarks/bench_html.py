@@ -63,15 +63,15 @@ def main() -> None:
         sys.exit("no Chromium is found")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         report = pages.inspect(Path(folder), pages.many(options.tensors))
-        begun = time.process_time()
+        start = time.process_time()
         page = pages.write(Path(folder), report, name="report.html")
-        made = time.process_time() - begun
+        making_seconds = time.process_time() - start
         opened = [Opened(page), Opened(plain(Path(folder), report))]
         with chromium.visitor(executable) as visit:
             for number in range(options.rounds + 1):
                 for each in opened:
                     measure(visit, each, counts=number > 0)
-        print(said(options, opened, made))
+        print(format_measurements(options, opened, making_seconds))
 
 
 def arguments() -> argparse.Namespace:
@@ -100,17 +100,17 @@ def measure(visit: chromium.Visitor, opened: Opened, *, counts: bool) -> None:
     blank = opened.path.with_name("blank.html")
     blank.write_text("<!doctype html><title>blank</title>", encoding="utf-8")
     here = visit(blank)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     here.page.goto(opened.path.as_uri(), wait_until="load")
     here.page.evaluate(PAINTED)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     if counts:
         opened.seconds.append(seconds)
     opened.elements = here.page.evaluate("() => document.querySelectorAll('*').length")
     here.context.close()
 
 
-def said(options: argparse.Namespace, opened: list[Opened], made: float) -> str:
+def format_measurements(options: argparse.Namespace, opened: list[Opened], making_seconds: float) -> str:
     """Return the measurements as Markdown."""
     report, reference = opened
     verdict = "meets" if report.median < LIMIT else "misses"
@@ -119,7 +119,7 @@ def said(options: argparse.Namespace, opened: list[Opened], made: float) -> str:
             f"# Seconds until a page of {options.tensors:,} tensors can be used, medians of {options.rounds} rounds",
             "",
             f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores; the page was made in "
-            f"{made:.2f} s of CPU.",
+            f"{making_seconds:.2f} s of CPU.",
             "",
             "| page | median | from to | elements | MiB |",
             "| --- | ---: | ---: | ---: | ---: |",

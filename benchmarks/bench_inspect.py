@@ -29,9 +29,9 @@ from contenders import (
     Imports,
     Used,
     contenders,
-    counted,
     imports_of_inspect,
     measure,
+    read_count,
 )
 
 # Nothing heavy is imported here, because a child's peak memory includes what its parent held at the fork. For the same
@@ -80,7 +80,7 @@ def main() -> None:
             found = contenders(models / f"{name}.onnx", imports, options.peers.absolute())
             results[name] = measure_all(found, options.rounds, Path(folder, "output"))
             title = (models / f"{name}.txt").read_text().strip()
-            report(f"## {name}: {title}\n\n{measured(results[name], models)}")
+            report(f"## {name}: {title}\n\n{render_results(results[name], models)}")
             if not options.keep:
                 for file in models.glob(f"{name}.*"):
                     file.unlink()
@@ -132,7 +132,7 @@ def measure_all(found: list[Contender], rounds: int, output: Path) -> Results:
                 case used:
                     runs[contender.name].append(used)
                     if contender.count and contender.name not in counts:
-                        counts[contender.name] = counted(contender.count, output)
+                        counts[contender.name] = read_count(contender.count, output)
     return {name: failed.get(name) or Result(median(used), counts.get(name)) for name, used in runs.items()}
 
 
@@ -153,7 +153,7 @@ def introduction(imports: Imports, rounds: int) -> str:
     return "\n\n".join(lines)
 
 
-def measured(results: Results, models: Path) -> str:
+def render_results(results: Results, models: Path) -> str:
     """Return the table of one file, and below it the reasons of contenders that failed."""
     imports, load = results[IMPORTS], results[LOAD]
     rows, notes = [], []

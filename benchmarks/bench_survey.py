@@ -71,12 +71,12 @@ def _watch(process: subprocess.Popen[bytes], peaks: dict[int, float]) -> None:
     """Record the memory peaks of a process and its descendants; a child's CPU counts once its parent has waited for
     it."""
     while process.poll() is None:
-        for pid in [process.pid, *_below(process.pid)]:
+        for pid in [process.pid, *_descendants(process.pid)]:
             peaks[pid] = max(peaks.get(pid, 0.0), _peak(pid))
         time.sleep(0.1)
 
 
-def _below(pid: int) -> list[int]:
+def _descendants(pid: int) -> list[int]:
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -129,22 +129,24 @@ def measure_cost(build: Path, fleet: Path, count: int) -> None:
     page = (build / "page.html").stat().st_size / (1 << 20)
     whole = runs[1][2]
     print(f"\nThe page has {page:.1f} MiB.\n")
-    say("CPU a model", 1000 * whole.cpu / count, CPU_GOAL, "ms")
-    say("peak memory of a worker", whole.worker, MEMORY_GOAL, "MiB")
-    say("growth of this process's memory from a tenth to all", whole.parent - runs[0][2].parent, 50, "MiB")
+    print_measured("CPU a model", 1000 * whole.cpu / count, CPU_GOAL, "ms")
+    print_measured("peak memory of a worker", whole.worker, MEMORY_GOAL, "MiB")
+    print_measured(
+        "growth of this process's memory from a tenth to all", whole.parent - runs[0][2].parent, 50, "MiB"
+    )
 
 
-def say(what: str, measured: float, limit: float, unit: str) -> None:
+def print_measured(what: str, measured: float, limit: float, unit: str) -> None:
     print(f"{what}: {measured:.1f} {unit}, at most {limit:g}: {'yes' if measured <= limit else 'NO'}")
 
 
 def measure_kills(build: Path, fleet: Path) -> None:
     """Kill a survey at random moments, finish it, and compare it with an uninterrupted one."""
-    lake, anew = build / "killed", build / "anew"
-    for each in (lake, anew):
+    lake, uninterrupted = build / "killed", build / "anew"
+    for each in (lake, uninterrupted):
         shutil.rmtree(each, ignore_errors=True)
     folder = str(sorted(fleet.iterdir())[0])
-    whole = run("survey", folder, "-o", str(anew), "--shard", "16")
+    whole = run("survey", folder, "-o", str(uninterrupted), "--shard", "16")
     chance, kept = random.Random(1), []
     for _ in range(KILLS):
         line = [*COMMAND, "survey", folder, "-o", str(lake), "--shard", "16", "--quiet"]
@@ -154,7 +156,7 @@ def measure_kills(build: Path, fleet: Path) -> None:
         process.wait()
         kept.append(len(open_lake(lake).present) if (lake / "lake.json").exists() else 0)
     run("survey", folder, "-o", str(lake), "--shard", "16")
-    same = content(lake) == content(anew)
+    same = content(lake) == content(uninterrupted)
     print(
         f"\nkilled {KILLS} times, with {kept} shards: equal to one go, byte for byte: {'yes' if same else 'NO'}"
     )
@@ -174,9 +176,9 @@ def measure_server(build: Path, fleet: Path) -> None:
         for what in ("first run", "second run"):
             requests, sent = len(server.requests), server.sent.total()
             run("survey", str(listed), "-o", str(build / "remote"))
-            asked, got = len(server.requests) - requests, server.sent.total() - sent
+            requested, received = len(server.requests) - requests, server.sent.total() - sent
             print(
-                f"served, {what}: {asked / len(names):.1f} requests and {got / len(names):,.0f} bytes a model"
+                f"served, {what}: {requested / len(names):.1f} requests and {received / len(names):,.0f} bytes a model"
             )
         whole = sum((folder / name).stat().st_size for name in names) / len(names)
     print(f"of files of {whole:,.0f} bytes")
@@ -240,16 +242,16 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "fleet")
     parser.add_argument("--exports", type=Path, help="real exports, which are every fifth file")
     parser.add_argument("--engines", default="", help="ray,dask")
-    given = parser.parse_args()
-    fleet = given.build / f"models-{given.count}"
+    options = parser.parse_args()
+    fleet = options.build / f"models-{options.count}"
     if not fleet.exists():
-        small = sorted(given.exports.rglob("*.onnx")) if given.exports else []
-        write_fleet(fleet, given.count, [path for path in small if path.stat().st_size <= 200_000])
-    measure_cost(given.build, fleet, given.count)
-    measure_kills(given.build, fleet)
-    measure_server(given.build, fleet)
-    if given.engines:
-        measure_engines(given.build, fleet, given.engines.split(","))
+        small = sorted(options.exports.rglob("*.onnx")) if options.exports else []
+        write_fleet(fleet, options.count, [path for path in small if path.stat().st_size <= 200_000])
+    measure_cost(options.build, fleet, options.count)
+    measure_kills(options.build, fleet)
+    measure_server(options.build, fleet)
+    if options.engines:
+        measure_engines(options.build, fleet, options.engines.split(","))
 
 
 if __name__ == "__main__":

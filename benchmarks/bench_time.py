@@ -77,7 +77,7 @@ def compare(model: Path, options: argparse.Namespace) -> None:
     for number in range(1, options.rounds + 1):
         timing = time_model(ledger, grouping, settings, shapes=parse_shapes(options.shape))
         (point,) = timing.points
-        bare = statistics.median(loop_apart(model, name, settings, point.feeds))
+        bare = statistics.median(loop_isolated(model, name, settings, point.feeds))
         ratios.append(point.latency.median / bare)
         print(f"{number:>5} {point.latency.median:>12.3f} {bare:>12.3f} {ratios[-1]:>8.3f}", flush=True)
     middle = statistics.median(ratios)
@@ -88,7 +88,7 @@ def compare(model: Path, options: argparse.Namespace) -> None:
     )
 
 
-def loop_apart(model: Path, provider: str, settings: Any, feeds: Any) -> list[float]:
+def loop_isolated(model: Path, provider: str, settings: Any, feeds: Any) -> list[float]:
     """Return the bare loop's times in milliseconds, measured in a separate process, as on the other side."""
     from analyzer.timing.inputs.arrays import make_array
 
@@ -142,7 +142,7 @@ def loop(
     if session.get_providers()[0] != provider:
         sys.exit(f"the session runs on {session.get_providers()}")
     arrays = dict(numpy().load(inputs))
-    run = bound(session, arrays, provider_options) if is_cuda else lambda: session.run(None, arrays)
+    run = bind_run(session, arrays, provider_options) if is_cuda else lambda: session.run(None, arrays)
     for _ in range(warmup):
         run()
     times = []
@@ -153,7 +153,7 @@ def loop(
     return times
 
 
-def bound(session: Any, arrays: dict[str, Any], provider_options: dict[str, str]) -> Callable[[], object]:
+def bind_run(session: Any, arrays: dict[str, Any], provider_options: dict[str, str]) -> Callable[[], object]:
     """Return a run whose inputs and outputs stay on the GPU; it returns when the GPU is done."""
     import onnxruntime
 

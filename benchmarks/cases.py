@@ -68,21 +68,21 @@ def table(cases: list[dict[str, Any]], folder: Path) -> Iterator[str]:
     yield f"| {' | '.join(COLUMNS)} |"
     yield "| --- | --- | --: | --- | --- |"
     for case in sorted(cases, key=lambda case: case["case"]):
-        cells = (f"`{case['case']}`", escaped(case["trait"]), *answered(folder / case["file"]))
+        cells = (f"`{case['case']}`", escaped(case["trait"]), *inspect_cells(folder / case["file"]))
         yield f"| {' | '.join(cells)} |"
 
 
-def answered(path: Path) -> tuple[str, str, str]:
+def inspect_cells(path: Path) -> tuple[str, str, str]:
     """Return the parameters, the stored elements by role, and the findings."""
     try:
         ledger = audit_model(path)
     except OnnxLedgerError as error:
         return "", "refused", escaped(str(error).removeprefix(f"{path}: "))
     ids = Counter(finding.id for finding in ledger.findings)
-    return f"{ledger.parameters:,}", stored(ledger), ", ".join(ids) or "none"
+    return f"{ledger.parameters:,}", count_by_role(ledger), ", ".join(ids) or "none"
 
 
-def stored(ledger: Ledger) -> str:
+def count_by_role(ledger: Ledger) -> str:
     counts: Counter[Role] = Counter()
     for entry in ledger.entries:
         counts[entry.role] += entry.tensor.numel

@@ -146,7 +146,7 @@ def measure(command: tuple[str, ...], output: Path) -> Used | Failed:
     return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * bytes_per_unit / 2**20)
 
 
-def counted(pattern: str, output: Path) -> int | None:
+def read_count(pattern: str, output: Path) -> int | None:
     with output.open("rb") as printed:
         command = [sys.executable, "-c", COUNTED, pattern]
         found = subprocess.run(

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  as all of PyTorch's documentation has it
 
 from analyzer.model.dtypes import is_one_in_half
-from exporter.recording import Given, tensors_in
+from exporter.recording import ExecutedCall, tensors_in
 
 Tensor = torch.Tensor
 _Instead = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any], Any], Any]
@@ -86,43 +86,43 @@ _STEPS = {"FLOAT16": 2.0**-9, "BFLOAT16": 2.0**-6}
 """Relative error of the square of a number that is rounded to half precision."""
 
 
-def of_call(
-    given: Given, numbers: Sequence[float], parameters: Mapping[str, Tensor], half: str = ""
+def call_alternatives(
+    executed: ExecutedCall, numbers: Sequence[float], parameters: Mapping[str, Tensor], half: str = ""
 ) -> Iterator[Alternative]:
     """Yield the alternatives of a call.
 
     Args:
-        given: the call.
+        executed: the call.
         numbers: epsilons, scales and similar numbers in the file.
         parameters: of the model, by name.
         half: the half-precision type of the file; empty if it has none.
     """
-    name, args = given.call.operator, given.args
+    name, args = executed.call.operator, executed.args
     x = next(tensors_in(args), None)
-    if x is None or not any(each.is_floating_point() for each in tensors_in(given.result)):
+    if x is None or not any(each.is_floating_point() for each in tensors_in(executed.result)):
         return
     if name in _ACTIVE:
         for other, function in ACTIVATIONS.items():
             if other.lower() != name:
-                yield Alternative("operator", _said(name), other, _of(function, x))
-        own = _own_numbers(given).values()
+                yield Alternative("operator", _camel_case(name), other, _of(function, x))
+        own = _own_numbers(executed).values()
         for number in numbers:
             if half and any(is_one_in_half(number, each, half) for each in own):
                 continue
             yield Alternative(
-                "attribute", _said(name), f"LeakyRelu alpha {number:g}", _of(F.leaky_relu, x, number)
+                "attribute", _camel_case(name), f"LeakyRelu alpha {number:g}", _of(F.leaky_relu, x, number)
             )
-            yield Alternative("attribute", _said(name), f"Elu alpha {number:g}", _of(F.elu, x, number))
-    yield from _other_numbers(given, numbers, half)
-    yield from _other_dims(given)
+            yield Alternative("attribute", _camel_case(name), f"Elu alpha {number:g}", _of(F.elu, x, number))
+    yield from _other_numbers(executed, numbers, half)
+    yield from _other_dims(executed)
     rule = _RULES.get(name)
     if rule is not None:
-        yield from _attend(given, numbers, half) if rule is _attend else rule(given, numbers)
-    yield from _other_weights(given, parameters)
-    if isinstance(given.result, Tensor) and given.result.shape == x.shape and name not in _MOVING:
-        yield Alternative("operator", _said(name), "nothing: it is left out", lambda: x)
-    if isinstance(given.result, Tensor) and given.result.is_floating_point():
-        y = given.result
+        yield from _attend(executed, numbers, half) if rule is _attend else rule(executed, numbers)
+    yield from _other_weights(executed, parameters)
+    if isinstance(executed.result, Tensor) and executed.result.shape == x.shape and name not in _MOVING:
+        yield Alternative("operator", _camel_case(name), "nothing: it is left out", lambda: x)
+    if isinstance(executed.result, Tensor) and executed.result.is_floating_point():
+        y = executed.result
         for dtype in (torch.float16, torch.bfloat16):
             yield Alternative(
                 "operator",
@@ -131,7 +131,7 @@ def of_call(
                 _of(_rounded, y, dtype),
             )
         yield Alternative("operator", "FLOAT", "a Cast to integers", y.trunc)
-        yield Alternative("operator", _said(name), f"{_said(name)}, and Neg", y.neg)
+        yield Alternative("operator", _camel_case(name), f"{_camel_case(name)}, and Neg", y.neg)
 
 
 _MOVING = frozenset(
@@ -153,7 +153,7 @@ _MOVING = frozenset(
 )
 
 
-def _said(name: str) -> str:
+def _camel_case(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_") if part)
 
 
@@ -173,75 +173,75 @@ def _padded(function: Callable[..., Any], pad: tuple[Any, ...], *args: Any, **kw
     return function(F.pad(*pad), *args, **kwargs)
 
 
-def _bound(given: Given) -> inspect.BoundArguments | None:
+def _bound(executed: ExecutedCall) -> inspect.BoundArguments | None:
     """Return the arguments by name; None if the function is not written in Python."""
     try:
-        bound = inspect.signature(given.function).bind(*given.args, **given.kwargs)
+        bound = inspect.signature(executed.function).bind(*executed.args, **executed.kwargs)
     except (TypeError, ValueError):
         return None
     bound.apply_defaults()
     return bound
 
 
-def _other_numbers(given: Given, numbers: Sequence[float], half: str) -> Iterator[Alternative]:
+def _other_numbers(executed: ExecutedCall, numbers: Sequence[float], half: str) -> Iterator[Alternative]:
     """Replace each number among the arguments by each of the file's that is not the same number rounded."""
-    if given.call.operator in ("dropout", "getitem", *_MOVING):
+    if executed.call.operator in ("dropout", "getitem", *_MOVING):
         return
-    bound = _bound(given)
-    for place, value in _own_numbers(given).items():
-        said = _called(given, place, value)
+    bound = _bound(executed)
+    for place, value in _own_numbers(executed).items():
+        label = _name_number(executed, place, value)
         for number in numbers:
             if math.isclose(number, value, rel_tol=1e-6) or (half and is_one_in_half(number, value, half)):
                 continue
 
             def make(place: Any = place, number: float = number) -> Any:
                 if bound is not None:
-                    again = inspect.signature(given.function).bind(*given.args, **given.kwargs)
+                    again = inspect.signature(executed.function).bind(*executed.args, **executed.kwargs)
                     again.apply_defaults()
                     again.arguments[place] = number
-                    return given.function(*again.args, **again.kwargs)
+                    return executed.function(*again.args, **again.kwargs)
                 if isinstance(place, int):
-                    args = [*given.args]
+                    args = [*executed.args]
                     args[place] = number
-                    return given.function(*args, **given.kwargs)
-                return given.function(*given.args, **{**given.kwargs, place: number})
+                    return executed.function(*args, **executed.kwargs)
+                return executed.function(*executed.args, **{**executed.kwargs, place: number})
 
-            kind = "attribute" if said.startswith("epsilon") else "constant"
-            yield Alternative(kind, f"{said} {value:g}", f"{said} {number:g}", make)
+            kind = "attribute" if label.startswith("epsilon") else "constant"
+            yield Alternative(kind, f"{label} {value:g}", f"{label} {number:g}", make)
 
 
-def _own_numbers(given: Given) -> dict[Any, float]:
+def _own_numbers(executed: ExecutedCall) -> dict[Any, float]:
     """Return the numbers among a call's arguments, by name or position."""
-    bound = _bound(given)
+    bound = _bound(executed)
     if bound is not None:
         return {key: v for key, v in bound.arguments.items() if isinstance(v, float)}
-    places: dict[Any, float] = {at: v for at, v in enumerate(given.args) if _is_number(v)}
-    return places | {key: v for key, v in given.kwargs.items() if isinstance(v, float)}
+    places: dict[Any, float] = {at: v for at, v in enumerate(executed.args) if _is_number(v)}
+    return places | {key: v for key, v in executed.kwargs.items() if isinstance(v, float)}
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _called(given: Given, place: object, value: float) -> str:
+def _name_number(executed: ExecutedCall, place: object, value: float) -> str:
     """Name a number, after the argument or after the setting of the module that has the value."""
-    if place in ("eps", "epsilon") or any(given.settings.get(key) == value for key in _EPSILONS):
+    if place in ("eps", "epsilon") or any(executed.settings.get(key) == value for key in _EPSILONS):
         return "epsilon"
     if isinstance(place, str):
         return "epsilon" if place == "eps" else place
-    known = [key for key, own in given.settings.items() if _is_number(own) and own == value]
-    if given.call.operator in ("mul", "div") and not known:
+    known = [key for key, own in executed.settings.items() if _is_number(own) and own == value]
+    if executed.call.operator in ("mul", "div") and not known:
         return "scale"
-    if given.call.operator == "add" and 0 < value < 1e-3:
+    if executed.call.operator == "add" and 0 < value < 1e-3:
         return "epsilon"
-    return known[0] if known else f"{_said(given.call.operator)} by"
+    return known[0] if known else f"{_camel_case(executed.call.operator)} by"
 
 
-def _other_dims(given: Given) -> Iterator[Alternative]:
-    if given.call.operator not in _WITH_DIM:
+def _other_dims(executed: ExecutedCall) -> Iterator[Alternative]:
+    if executed.call.operator not in _WITH_DIM:
         return
-    x = given.args[0]
-    rank, dim = x.ndim, given.kwargs.get("dim", given.args[1] if len(given.args) > 1 else None)
+    x = executed.args[0]
+    rank, dim = x.ndim, executed.kwargs.get("dim", executed.args[1] if len(executed.args) > 1 else None)
     if isinstance(dim, (list, tuple)) and len(dim) == 1:
         dim = dim[0]
     if not isinstance(dim, int) or isinstance(dim, bool):
@@ -251,17 +251,17 @@ def _other_dims(given: Given) -> Iterator[Alternative]:
             continue
 
         def make(other: int = other) -> Any:
-            if "dim" in given.kwargs:
-                return given.function(*given.args, **{**given.kwargs, "dim": other})
-            return given.function(x, other, *given.args[2:], **given.kwargs)
+            if "dim" in executed.kwargs:
+                return executed.function(*executed.args, **{**executed.kwargs, "dim": other})
+            return executed.function(x, other, *executed.args[2:], **executed.kwargs)
 
         yield Alternative("attribute", f"axis {dim % rank}", f"axis {other}", make)
 
 
-def _other_weights(given: Given, parameters: Mapping[str, Tensor]) -> Iterator[Alternative]:
+def _other_weights(executed: ExecutedCall, parameters: Mapping[str, Tensor]) -> Iterator[Alternative]:
     """Replace each parameter among the arguments by others of its shape, nearest names first."""
-    names = given.names
-    for at, value in [*enumerate(given.args), *given.kwargs.items()]:
+    names = executed.names
+    for at, value in [*enumerate(executed.args), *executed.kwargs.items()]:
         own = names.get(id(value)) if isinstance(value, Tensor) else None
         if own is None or value.numel() < 2:
             continue
@@ -269,10 +269,10 @@ def _other_weights(given: Given, parameters: Mapping[str, Tensor]) -> Iterator[A
         def make(other: Tensor, at: Any = at) -> Callable[[], Any]:
             def call() -> Any:
                 if isinstance(at, int):
-                    args = [*given.args]
+                    args = [*executed.args]
                     args[at] = other
-                    return given.function(*args, **given.kwargs)
-                return given.function(*given.args, **{**given.kwargs, at: other})
+                    return executed.function(*args, **executed.kwargs)
+                return executed.function(*executed.args, **{**executed.kwargs, at: other})
 
             return call
 
@@ -291,21 +291,21 @@ def _shared(one: str, other: str) -> int:
     return sum(a == b for a, b in zip(one.split("."), other.split("."), strict=False))
 
 
-def _linear(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+def _linear(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
     x, w, bias = [
-        *given.args,
-        *[given.kwargs.get(k) for k in ("weight", "bias")][len(given.args) - 1 :],
+        *executed.args,
+        *[executed.kwargs.get(k) for k in ("weight", "bias")][len(executed.args) - 1 :],
         None,
     ][:3]
     if isinstance(bias, Tensor):
-        name = given.names.get(id(bias), "bias")
+        name = executed.names.get(id(bias), "bias")
         yield Alternative("weight", name, "no bias", lambda: F.linear(x, w))
         yield Alternative("weight", name, f"{name} twice", lambda: F.linear(x, w, 2 * bias))
         yield Alternative("operator", "Add of the bias", "Sub of the bias", lambda: F.linear(x, w, -bias))
 
 
-def _normalize(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    bound = _bound(given)
+def _normalize(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
+    bound = _bound(executed)
     if bound is None:
         return
     a = bound.arguments
@@ -326,36 +326,36 @@ def _normalize(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         )
         for axis in range(x.ndim - 1):
             dims = tuple(range(axis, x.ndim))
-            for over, said in ((dims, f"axis {axis}"), ((axis,), f"axis {axis} alone")):
+            for over, label in ((dims, f"axis {axis}"), ((axis,), f"axis {axis} alone")):
 
                 def make(over: tuple[int, ...] = over) -> Tensor:
                     mean = x.mean(over, keepdim=True)
                     var = ((x - mean) ** 2).mean(over, keepdim=True)
                     return (x - mean) * torch.rsqrt(var + eps) * scale + shift
 
-                yield Alternative("attribute", f"axis {x.ndim - 1}", said, make)
+                yield Alternative("attribute", f"axis {x.ndim - 1}", label, make)
 
 
-def _add(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    a, b = _pair(given)
+def _add(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
+    a, b = _pair(executed)
     if a is None or b is None:
         return
-    name = _said(given.call.operator)
-    if given.call.operator == "add":
+    name = _camel_case(executed.call.operator)
+    if executed.call.operator == "add":
         for kept, lost in ((a, "second"), (b, "first")):
-            if kept.shape == given.result.shape:
-                said = "a sum without its " + lost + " term: the residual is dropped"
-                yield Alternative("input", "Add of two values", said, _of(_same, kept))
-    for said, function in (("Add", torch.add), ("Sub", torch.sub), ("Mul", torch.mul), ("Div", torch.div)):
-        if said != name:
-            yield Alternative("operator", name, said, _of(function, a, b))
+            if kept.shape == executed.result.shape:
+                found = "a sum without its " + lost + " term: the residual is dropped"
+                yield Alternative("input", "Add of two values", found, _of(_same, kept))
+    for found, function in (("Add", torch.add), ("Sub", torch.sub), ("Mul", torch.mul), ("Div", torch.div)):
+        if found != name:
+            yield Alternative("operator", name, found, _of(function, a, b))
     yield Alternative("operator", name, "Sub with its operands exchanged", lambda: b - a)
     yield Alternative("operator", name, "Max", lambda: torch.maximum(a, b))
-    if given.call.operator in ("mul", "div"):
+    if executed.call.operator in ("mul", "div"):
         for kept, lost in ((a, "second"), (b, "first")):
-            if kept.shape == given.result.shape:
-                said = f"its {lost} factor left out"
-                yield Alternative("input", f"{name} of two values", said, _of(_same, kept))
+            if kept.shape == executed.result.shape:
+                found = f"its {lost} factor left out"
+                yield Alternative("input", f"{name} of two values", found, _of(_same, kept))
     if name == "Add":
         yield Alternative("constant", "Add", "Add of the first term twice", lambda: a + a + b)
         yield Alternative("constant", "Add", "Add of the second term twice", lambda: a + b + b)
@@ -363,15 +363,15 @@ def _add(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         yield Alternative("constant", "Add", "Add of half of the first term", lambda: a / 2 + b)
 
 
-def _pair(given: Given) -> tuple[Tensor | None, Tensor | None]:
-    found = [*given.args, *given.kwargs.values()][:2]
+def _pair(executed: ExecutedCall) -> tuple[Tensor | None, Tensor | None]:
+    found = [*executed.args, *executed.kwargs.values()][:2]
     if len(found) < 2 or not all(isinstance(each, Tensor) for each in found):
         return None, None
     return found[0], found[1]
 
 
-def _multiply(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    a, b = _pair(given)
+def _multiply(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
+    a, b = _pair(executed)
     if a is None or b is None:
         return
     if b.ndim > 1 and b.shape[-1] == b.shape[-2]:
@@ -380,15 +380,15 @@ def _multiply(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         yield Alternative("input", "MatMul", "MatMul with the first operand transposed", lambda: a.mT @ b)
 
 
-def _attend(given: Given, numbers: Sequence[float], half: str = "") -> Iterator[Alternative]:
+def _attend(executed: ExecutedCall, numbers: Sequence[float], half: str = "") -> Iterator[Alternative]:
     bound_names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    held = dict(zip(bound_names, given.args, strict=False)) | dict(given.kwargs)
-    q, k, v = held["query"], held["key"], held["value"]
-    mask, causal = held.get("attn_mask"), bool(held.get("is_causal"))
-    own = held.get("scale")
+    arguments = dict(zip(bound_names, executed.args, strict=False)) | dict(executed.kwargs)
+    q, k, v = arguments["query"], arguments["key"], arguments["value"]
+    mask, causal = arguments.get("attn_mask"), bool(arguments.get("is_causal"))
+    own = arguments.get("scale")
     width = q.shape[-1]
     scale = 1 / math.sqrt(width) if own is None else float(own)
-    grouped = bool(held.get("enable_gqa")) or k.shape[1] != q.shape[1]
+    grouped = bool(arguments.get("enable_gqa")) or k.shape[1] != q.shape[1]
     if grouped and k.ndim == 4:
         k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
 
@@ -474,8 +474,8 @@ def _float(mask: Tensor) -> Tensor:
     return mask if mask.is_floating_point() else torch.where(mask, 0.0, -math.inf)
 
 
-def _look_up(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    a, b = given.args[0], given.args[1] if len(given.args) > 1 else given.kwargs.get("weight")
+def _look_up(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
+    a, b = executed.args[0], executed.args[1] if len(executed.args) > 1 else executed.kwargs.get("weight")
     ids, table = (a, b) if not a.is_floating_point() else (b, a)
     if not isinstance(ids, Tensor) or not isinstance(table, Tensor) or ids.is_floating_point():
         return
@@ -494,67 +494,67 @@ def _look_up(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     yield Alternative("weight", "the table", "the table with its rows reversed", lambda: table.flip(0)[ids])
     if ids.ndim and ids.shape[-1] > 1:
         yield Alternative("input", "the ids", "the ids reversed", lambda: table[ids.flip(-1)])
-    yield Alternative("weight", "the table", "a table of zeros", lambda: torch.zeros_like(given.result))
+    yield Alternative("weight", "the table", "a table of zeros", lambda: torch.zeros_like(executed.result))
 
 
-def _join(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    parts = given.args[0] if given.args else given.kwargs.get("tensors")
+def _join(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
+    parts = executed.args[0] if executed.args else executed.kwargs.get("tensors")
     if not isinstance(parts, (list, tuple)) or len(parts) < 2:
         return
-    rest = given.args[1:]
+    rest = executed.args[1:]
     backwards = [*reversed(parts)]
     yield Alternative(
         "input",
         "Concat",
         "Concat in the other order",
-        lambda: given.function(backwards, *rest, **given.kwargs),
+        lambda: executed.function(backwards, *rest, **executed.kwargs),
     )
 
 
-def _mask(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    if given.call.operator == "where" and len(given.args) == 3:
-        c, a, b = given.args
+def _mask(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
+    if executed.call.operator == "where" and len(executed.args) == 3:
+        c, a, b = executed.args
         if isinstance(c, Tensor):
             yield Alternative("input", "Where", "Where, inverted", lambda: torch.where(~c.bool(), a, b))
-    if given.call.operator == "masked_fill" and len(given.args) == 3:
-        x, m, value = given.args
+    if executed.call.operator == "masked_fill" and len(executed.args) == 3:
+        x, m, value = executed.args
         yield Alternative("input", "a mask", "a mask, inverted", lambda: x.masked_fill(~m, value))
 
 
-def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+def _convolve(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-    held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
-    x, w, bias = held["input"], held["weight"], held.get("bias")
-    rest = {k: held[k] for k in ("stride", "padding", "dilation", "groups") if k in held}
+    arguments = dict(zip(names, executed.args, strict=False)) | dict(executed.kwargs)
+    x, w, bias = arguments["input"], arguments["weight"], arguments.get("bias")
+    rest = {k: arguments[k] for k in ("stride", "padding", "dilation", "groups") if k in arguments}
     if isinstance(bias, Tensor):
-        name = given.names.get(id(bias), "bias")
-        yield Alternative("weight", name, "no bias", lambda: given.function(x, w, None, **rest))
-    own = given.names.get(id(w), "weight")
+        name = executed.names.get(id(bias), "bias")
+        yield Alternative("weight", name, "no bias", lambda: executed.function(x, w, None, **rest))
+    own = executed.names.get(id(w), "weight")
     axes = tuple(range(2, w.ndim))
     if any(w.shape[axis] > 1 for axis in axes):
         yield Alternative(
-            "weight", own, f"{own}, flipped", lambda: given.function(x, w.flip(axes), bias, **rest)
+            "weight", own, f"{own}, flipped", lambda: executed.function(x, w.flip(axes), bias, **rest)
         )
         if len(axes) == 2 and w.shape[2] == w.shape[3]:
             yield Alternative(
-                "weight", own, f"{own}, transposed", lambda: given.function(x, w.mT, bias, **rest)
+                "weight", own, f"{own}, transposed", lambda: executed.function(x, w.mT, bias, **rest)
             )
     if w.shape[0] == w.shape[1]:
         turned = w.transpose(0, 1)
         yield Alternative(
-            "weight", own, f"{own}, transposed", lambda: given.function(x, turned, bias, **rest)
+            "weight", own, f"{own}, transposed", lambda: executed.function(x, turned, bias, **rest)
         )
-    pads = held.get("padding", 0)
+    pads = arguments.get("padding", 0)
     pads = [pads] * len(axes) if isinstance(pads, int) else list(pads) if not isinstance(pads, str) else []
     if any(pads) and w.ndim - 2 == len(pads):
         unpadded = {**rest, "padding": 0}
-        for said, sides in (("to the right", (0, 2)), ("to the left", (2, 0))):
+        for direction, sides in (("to the right", (0, 2)), ("to the left", (2, 0))):
             wide = [side * pad for pad in reversed(pads) for side in sides]
             yield Alternative(
                 "attribute",
                 f"pads {pads}",
-                f"all pads {said}",
-                _of(_padded, given.function, (x, wide), w, bias, **unpadded),
+                f"all pads {direction}",
+                _of(_padded, executed.function, (x, wide), w, bias, **unpadded),
             )
         for mode in ("reflect", "replicate"):
             wide = [pad for pad in reversed(pads) for _ in (0, 1)]
@@ -562,7 +562,7 @@ def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 "attribute",
                 "pads of zeros",
                 f"pads by {mode}",
-                _of(_padded, given.function, (x, wide, mode), w, bias, **unpadded),
+                _of(_padded, executed.function, (x, wide, mode), w, bias, **unpadded),
             )
     if any(size > 1 for size in w.shape[2:]):
         for times in (2, 3):
@@ -574,16 +574,18 @@ def _convolve(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 "attribute",
                 "dilations 1",
                 f"dilations {times}",
-                _of(given.function, x, w, bias, **again),
+                _of(executed.function, x, w, bias, **again),
             )
 
 
-def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    x = given.args[0]
-    bound = _bound(given)
-    if given.call.operator.startswith("adaptive_avg_pool"):
-        most = getattr(F, given.call.operator.replace("avg", "max"))
-        yield Alternative("operator", "an average", "a maximum", lambda: most(*given.args, **given.kwargs))
+def _pool(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
+    x = executed.args[0]
+    bound = _bound(executed)
+    if executed.call.operator.startswith("adaptive_avg_pool"):
+        most = getattr(F, executed.call.operator.replace("avg", "max"))
+        yield Alternative(
+            "operator", "an average", "a maximum", lambda: most(*executed.args, **executed.kwargs)
+        )
         return
     names = (
         "input",
@@ -594,12 +596,12 @@ def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         "count_include_pad",
         "divisor_override",
     )
-    if given.call.operator.startswith("max_pool"):
+    if executed.call.operator.startswith("max_pool"):
         if bound is None:
             return
         a = bound.arguments
         kept = {k: a[k] for k in ("kernel_size", "stride", "padding", "ceil_mode") if a.get(k) is not None}
-        mean = getattr(F, given.call.operator.replace("max", "avg").partition("_with")[0])
+        mean = getattr(F, executed.call.operator.replace("max", "avg").partition("_with")[0])
         for counts in (True, False):
             yield Alternative(
                 "operator",
@@ -608,28 +610,28 @@ def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
                 _of(mean, x, **kept, count_include_pad=counts),
             )
         return
-    held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
-    counts = bool(held.get("count_include_pad", True))
-    again = {k: v for k, v in held.items() if k != "input"} | {"count_include_pad": not counts}
+    arguments = dict(zip(names, executed.args, strict=False)) | dict(executed.kwargs)
+    counts = bool(arguments.get("count_include_pad", True))
+    again = {k: v for k, v in arguments.items() if k != "input"} | {"count_include_pad": not counts}
     yield Alternative(
         "attribute",
         f"count_include_pad {int(counts)}",
         f"count_include_pad {int(not counts)}",
-        lambda: given.function(x, **again),
+        lambda: executed.function(x, **again),
     )
-    if held.get("divisor_override"):
-        plain = {k: v for k, v in held.items() if k not in ("input", "divisor_override")}
-        said = f"divisor_override {held['divisor_override']}"
-        yield Alternative("attribute", said, "no divisor_override", lambda: given.function(x, **plain))
-    most = getattr(F, given.call.operator.replace("avg", "max"), None)
+    if arguments.get("divisor_override"):
+        plain = {k: v for k, v in arguments.items() if k not in ("input", "divisor_override")}
+        expected = f"divisor_override {arguments['divisor_override']}"
+        yield Alternative("attribute", expected, "no divisor_override", lambda: executed.function(x, **plain))
+    most = getattr(F, executed.call.operator.replace("avg", "max"), None)
     if most is not None:
-        kept = {k: v for k, v in held.items() if k in ("kernel_size", "stride", "padding", "ceil_mode")}
+        kept = {k: v for k, v in arguments.items() if k in ("kernel_size", "stride", "padding", "ceil_mode")}
         yield Alternative("operator", "AveragePool", "MaxPool", lambda: most(x, **kept))
 
 
-def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+def _center(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
     """Exchange the statistics of a batch normalization, or use the batch's own."""
-    bound = _bound(given)
+    bound = _bound(executed)
     if bound is None:
         return
     a = bound.arguments
@@ -655,25 +657,25 @@ def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     yield Alternative("weight", "bias", "no bias", lambda: F.batch_norm(x, mean, var, weight, None, eps=eps))
 
 
-def _scatter(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+def _scatter(executed: ExecutedCall, _: Sequence[float]) -> Iterator[Alternative]:
     """Combine the values that are scattered to one place in another way, or not at all."""
     names = ("input", "dim", "index", "src", "reduce")
-    held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
-    x, dim, index, source = (held[name] for name in names[:4])
-    way, whole = str(held["reduce"]), bool(held.get("include_self", True))
-    own = f"reduction {way}"
+    arguments = dict(zip(names, executed.args, strict=False)) | dict(executed.kwargs)
+    x, dim, index, source = (arguments[name] for name in names[:4])
+    reduction, whole = str(arguments["reduce"]), bool(arguments.get("include_self", True))
+    own = f"reduction {reduction}"
     alone = _of(torch.scatter, x, dim, index, source)
     yield Alternative("attribute", own, "reduction none: the last value stays", alone)
     for other in ("sum", "prod", "mean", "amax", "amin"):
-        if other != way:
+        if other != reduction:
             again = _of(torch.scatter_reduce, x, dim, index, source, other, include_self=whole)
             yield Alternative("attribute", own, f"reduction {other}", again)
-    said, now = f"include_self={whole}", f"include_self={not whole}"
-    turned = _of(torch.scatter_reduce, x, dim, index, source, way, include_self=not whole)
-    yield Alternative("attribute", f"{own} with {said}", f"{own} with {now}", turned)
+    expected, found = f"include_self={whole}", f"include_self={not whole}"
+    turned = _of(torch.scatter_reduce, x, dim, index, source, reduction, include_self=not whole)
+    yield Alternative("attribute", f"{own} with {expected}", f"{own} with {found}", turned)
 
 
-_RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] = {
+_RULES: Mapping[str, Callable[[ExecutedCall, Sequence[float]], Iterator[Alternative]]] = {
     "linear": _linear,
     "layer_norm": _normalize,
     **dict.fromkeys(("add", "sub", "mul", "div"), _add),
@@ -695,7 +697,7 @@ _RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] 
 }
 
 
-def of_module(
+def module_alternatives(
     module: nn.Module, label: str, siblings: Mapping[str, nn.Module]
 ) -> Iterator[ModuleAlternative]:
     """Yield the alternatives of a module: nothing, itself twice, another of its class, another activation.
@@ -720,7 +722,7 @@ def of_module(
     near = [*siblings][max(0, at - 1) : at + 2]
     for name in dict.fromkeys([*near, *names][:12]):
         if name != path:
-            yield ModuleAlternative("layer", path, name, _called_instead(siblings[name]))
+            yield ModuleAlternative("layer", path, name, _replaced_by(siblings[name]))
     yield ModuleAlternative(
         "input",
         "the residual is added",
@@ -729,15 +731,15 @@ def of_module(
     )
     if not any(True for _ in module.parameters()):
         name = type(module).__name__
-        for said, function in ACTIVATIONS.items():
-            yield ModuleAlternative("operator", name, said, _activated(function))
+        for activation, function in ACTIVATIONS.items():
+            yield ModuleAlternative("operator", name, activation, _activated(function))
 
 
 def _activated(function: Callable[[Tensor], Tensor]) -> _Instead:
     return lambda m, a, k, y: _exchange(y, function(_first(a, k)))
 
 
-def _called_instead(other: nn.Module) -> _Instead:
+def _replaced_by(other: nn.Module) -> _Instead:
     return lambda m, a, k, y: other(*a, **k)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from analyzer.manifest import Call, Calls, Given, Held
+from analyzer.manifest import Call, Calls, ProgramConstant, ProgramInput
 from analyzer.model.content import encode_values
 from analyzer.model.dtypes import DType
 from exporter.program import CHECKS, is_writing, module_of, operator_name
@@ -43,9 +43,9 @@ class _Recording:
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
         signature = program.graph_signature
-        self.held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self.tensor_names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.constants = dict(signature.inputs_to_lifted_tensor_constants)
-        self.recorded: dict[str, Held] = {}
+        self.recorded: dict[str, ProgramConstant] = {}
 
     def record(self) -> Calls:
         program = self.program
@@ -64,7 +64,7 @@ class _Recording:
             outputs=tuple(outputs),
         )
 
-    def _inputs(self) -> Iterator[tuple[str, Given]]:
+    def _inputs(self) -> Iterator[tuple[str, ProgramInput]]:
         """Yield the user's inputs, with the sizes of the example, and its numbers if they are integers."""
         names = [name for name in self.program.graph_signature.user_inputs if isinstance(name, str)]
         example = self.program.example_inputs
@@ -74,10 +74,10 @@ class _Recording:
             value = node.meta.get("val")
             if node.op != "placeholder" or node.name not in names or not isinstance(value, torch.Tensor):
                 continue
-            given = found.get(node.name)
-            shape = tuple(given.shape) if isinstance(given, torch.Tensor) else tuple(map(_hint, value.shape))
+            leaf = found.get(node.name)
+            shape = tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else tuple(map(_hint, value.shape))
             axes = tuple(map(_axis, value.shape))
-            yield node.name, Given(node.name, _dtype(value), shape, _numbers(given), axes)
+            yield node.name, ProgramInput(node.name, _dtype(value), shape, _numbers(leaf), axes)
 
     def _call(self, node: fx.Node) -> Call:
         return Call(
@@ -104,14 +104,16 @@ class _Recording:
         return None  # a device, a layout or a format of memory
 
     def _reference(self, node: fx.Node) -> Mapping[str, str]:
-        if node.name in self.held:
-            return {"tensor": self.held[node.name]}
+        if node.name in self.tensor_names:
+            return {"tensor": self.tensor_names[node.name]}
         if node.name in self.constants:
             if node.name not in self.recorded:
                 tensor = self.program.constants.get(self.constants[node.name])
                 shape = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else ()
                 kind = _dtype(tensor) if isinstance(tensor, torch.Tensor) else DType.FLOAT
-                self.recorded[node.name] = Held(node.name, kind, shape, _numbers(tensor, whole=False))
+                self.recorded[node.name] = ProgramConstant(
+                    node.name, kind, shape, _numbers(tensor, whole=False)
+                )
             return {"constant": node.name}
         return {"value": node.name}
 

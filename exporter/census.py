@@ -228,13 +228,17 @@ def with_program(manifest: Manifest, program: Program, salt: str | None = None) 
             is_read=value.is_read,
             uses=value.uses[:_MOST_USES],
         )
-        told = None if tensor is None or is_full or room <= 0 else _described(found, tensor, picks)
-        if told is None and not value.parameters:
+        detailed = None if tensor is None or is_full or room <= 0 else _with_evidence(found, tensor, picks)
+        if detailed is None and not value.parameters:
             left += tensor is not None
             continue
-        left += told is None and tensor is not None
-        described[value.name] = found if told is None else told
-        room -= 0 if told is None else sum(len(text or "") for text in (told.whole, told.sums)) + _OVERHEAD
+        left += detailed is None and tensor is not None
+        described[value.name] = found if detailed is None else detailed
+        room -= (
+            0
+            if detailed is None
+            else sum(len(text or "") for text in (detailed.whole, detailed.sums)) + _OVERHEAD
+        )
     if left:
         notes.append(
             f"{left:,} values beyond {_MOST_VALUES:,} values and {_MOST_DESCRIBED >> 20} MiB together"
@@ -248,7 +252,7 @@ _OVERHEAD = 2048
 """Bytes of the digests and samples of one value."""
 
 
-def _described(value: Traced, tensor: torch.Tensor, salt: str) -> Traced | None:
+def _with_evidence(value: Traced, tensor: torch.Tensor, salt: str) -> Traced | None:
     """Return the value with the evidence of its elements; None if ONNX has no such type."""
     content = _content(tensor)
     if content is None or value.dtype.to_numpy() is None:
@@ -266,10 +270,10 @@ def _described(value: Traced, tensor: torch.Tensor, salt: str) -> Traced | None:
     )
 
 
-def group_ties(named: Iterable[tuple[str, torch.Tensor]]) -> tuple[Tied, ...]:
+def group_ties(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[Tied, ...]:
     """Group tensors in order of their first name. Tied: one object, or views of one storage in the same layout."""
     groups: dict[tuple[object, ...], list[tuple[str, torch.Tensor]]] = {}
-    for name, tensor in named:
+    for name, tensor in tensors:
         groups.setdefault(_identity(tensor), []).append((name, tensor))
     return tuple(Tied(tuple(name for name, _ in group), group[0][1]) for group in groups.values())
 
@@ -439,19 +443,19 @@ _WHOLE = 4096
 def _whole_values(model: nn.Module) -> dict[str, str]:
     """Return small tensors, and the vectors that folding a BatchNorm combines: its four, and the biases before it."""
     values: dict[str, str] = {}
-    named = itertools.chain(model.named_parameters(), model.named_buffers())
-    for name, tensor in named:
+    tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+    for name, tensor in tensors:
         if 1 < tensor.numel() <= _WHOLE and _has_data(tensor) and _dtype(tensor).to_numpy() is not None:
             values[name] = encode_values(_array(tensor))
     vectors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
     vectors |= dict(model.named_buffers(remove_duplicate=False))
     for name, module in model.named_modules():
-        wanted: tuple[str, ...] = ()
+        attributes: tuple[str, ...] = ()
         if is_batch_norm(module):
-            wanted = ("weight", "bias", "running_mean", "running_var")
+            attributes = ("weight", "bias", "running_mean", "running_var")
         elif isinstance(module, (_ConvNd, nn.Linear)):
-            wanted = ("bias",)
-        for attribute in wanted:
+            attributes = ("bias",)
+        for attribute in attributes:
             full_name = _tensor_name(name, module, attribute)
             # A pruned weight is computed from another tensor, and is not in the state dict.
             vector = vectors.get(full_name) if full_name else None

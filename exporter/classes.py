@@ -116,14 +116,14 @@ def find_class(model_class: str | None, config: Any, *, trust_remote_code: bool)
     """
     import transformers
 
-    named = (getattr(config, "architectures", None) or [None])[0]
-    wanted = model_class or named or "AutoModel"
+    architecture = (getattr(config, "architectures", None) or [None])[0]
+    wanted = model_class or architecture or "AutoModel"
     found: Any = getattr(transformers, wanted, None) if wanted.isidentifier() else None
     if found is None and model_class is None and trust_remote_code:
         return _remote_class(config, wanted)
     if not _is_model_class(found):
-        asked_by = "--class" if model_class else "the config's `architectures`"
-        raise SourceError(f"{asked_by} names {wanted!r}, which transformers does not have{_near(wanted)}")
+        origin = "--class" if model_class else "the config's `architectures`"
+        raise SourceError(f"{origin} names {wanted!r}, which transformers does not have{_near(wanted)}")
     _check_fits(found, config)
     return found  # type: ignore[no-any-return]
 

@@ -38,7 +38,7 @@ from exporter.engines import (
 )
 from exporter.inputs import Axes, ExampleInputs, example_inputs, forward_names, widen_batch
 from exporter.original import provenance, versions
-from exporter.quiet import Say, quiet, quiet_descriptors, silent
+from exporter.quiet import Progress, quiet, quiet_descriptors, silent
 from exporter.reads import Reads, find_unreached, merge_reads
 from exporter.sources import DTYPES, ResolvedModel, SourceOptions, resolve_source
 
@@ -118,7 +118,7 @@ def can_generate(model: nn.Module) -> bool:
 
 
 def export_components(
-    model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions, say: Say
+    model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions, say: Progress
 ) -> Reads:
     """Write each component, and an `export.json` that names them. Return the tensors that at least one component reads.
 
@@ -197,8 +197,8 @@ def _encoder_calls(model: Any) -> Iterator[list[tuple[nn.Module, dict[str, Any]]
         return
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        named = dict(zip(forward_names(module), args, strict=False))
-        calls.append((module, copy.deepcopy({**named, **kwargs})))
+        positional = dict(zip(forward_names(module), args, strict=False))
+        calls.append((module, copy.deepcopy({**positional, **kwargs})))
 
     handle = encoder.register_forward_pre_hook(note, with_kwargs=True)
     try:
@@ -293,7 +293,7 @@ def export_source(
     fuse: str | None = None,
     generation: bool = False,
     trust_remote_code: bool = False,
-    say: Say = silent,
+    say: Progress = silent,
 ) -> ExportedFiles:
     """Make `directory/model.onnx` and `directory/manifest.json` from SOURCE.
 
@@ -331,7 +331,7 @@ def export_model(
     optimize: bool = True,
     fuse: str | None = None,
     generation: bool = False,
-    say: Say = silent,
+    say: Progress = silent,
 ) -> ExportedFiles:
     """Make `directory/model.onnx` and `directory/manifest.json` from a model that is already built.
 
@@ -377,7 +377,7 @@ class _Export:
     inputs: ExampleInputs
     engine: str
     options: EngineOptions
-    say: Say
+    say: Progress
 
     def write(self, folder: Path) -> Manifest:
         """Fill a folder with all files of the export."""
@@ -479,7 +479,7 @@ def _choose_engine(resolved: ResolvedModel, via: str | None) -> str:
     return via or ("transformers" if resolved.config is not None else "dynamo")
 
 
-def _give_pad_token(resolved: ResolvedModel, say: Say) -> None:
+def _give_pad_token(resolved: ResolvedModel, say: Progress) -> None:
     """Define a padding token for classifying decoders: they find the last token by it, and need one for batches."""
     config = resolved.config
     if config is None or not resolved.class_name.endswith("ForSequenceClassification"):

@@ -32,11 +32,11 @@ from analyzer.checkpoints.checkpoint import (
     open_checkpoint,
     read_index,
 )
-from analyzer.checkpoints.packed import find_packed, read_quantization, tell_packed
+from analyzer.checkpoints.packed import describe_packed, find_packed, read_quantization
 from analyzer.checkpoints.statedict import (
     BY_MODULE,
     NamedTensor,
-    because,
+    add_reason,
     describe_by_names,
     listed,
     plain_names,
@@ -93,9 +93,9 @@ def load_state_dict(path: Path, kind: CheckpointKind) -> StateDict:
     stored: dict[str, torch.Tensor] = {}
     notes: list[str] = []
     for file in checkpoint_files(path):
-        tensors, said = load(file)
+        tensors, file_notes = load(file)
         stored.update(tensors)
-        notes += said
+        notes += file_notes
     if kind is CheckpointKind.PICKLE_INDEX:
         lacking = read_index(path).keys() - stored.keys()
         if lacking:
@@ -124,7 +124,7 @@ def _unpacked(tensors: dict[str, torch.Tensor], folder: Path, notes: list[str]) 
     nbytes = sum(4 * math.prod(each.shape) for each in packed.values())
     if nbytes > _MOST_DECODED:
         raise SourceError(f"its codes decode to {nbytes:,} bytes, too many to load into a class")
-    notes += tell_packed(packed)
+    notes += describe_packed(packed)
     array = TensorWeights(tensors).array
     weights = {name: each.decode(array) for name, each in packed.items()}
     known = {name: torch.from_numpy(weight) for name, weight in weights.items() if weight is not None}
@@ -171,8 +171,8 @@ def _unpickle(path: Path) -> Any:
     except SourceError:
         raise
     except pickle.UnpicklingError as error:
-        named = _GLOBAL.search(str(error))
-        needs = f"it needs {named[1]}" if named else first_line(error)
+        match = _GLOBAL.search(str(error))
+        needs = f"it needs {match[1]}" if match else first_line(error)
         raise SourceError(
             f"{path}: holds more than tensors ({needs}), and reading it would run its code; "
             "if you trust it, load it and save its state_dict() alone"
@@ -232,12 +232,12 @@ def _is_endless(tensor: torch.Tensor) -> bool:
 
 Shapes = Mapping[str, tuple[int | None, ...]]
 
-_MOST_GIVEN = 1 << 26
+_MOST_INPUT_ELEMENTS = 1 << 26
 """Most elements of the example inputs, because their shapes come from the file, which may claim any."""
 
 
 def tracer_of(
-    model: nn.Module, config: Any | None, given: tuple[Any, ...] | Mapping[str, Any] | None = None
+    model: nn.Module, config: Any | None, example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None
 ) -> Trace:
     """Return a function that traces the module on demand, and computes only values that depend on no input.
 
@@ -249,24 +249,26 @@ def tracer_of(
         manifest: Manifest, shapes: Sequence[tuple[str, tuple[int | None, ...]]], salt: str
     ) -> Manifest:
         try:
-            named = {name for name, _ in shapes}
-            inputs = untried_inputs(model, config, given, has_images=any("pixel" in name for name in named))
+            names = {name for name, _ in shapes}
+            inputs = untried_inputs(
+                model, config, example_inputs, has_images=any("pixel" in name for name in names)
+            )
             if _is_in_order(shapes, inputs, forward_names(model)):
                 shapes = [(name, shape) for name, (_, shape) in zip(inputs.axes, shapes, strict=True)]
-                named = {name for name, _ in shapes}
+                names = {name for name, _ in shapes}
             renamed = _renamed(shapes, inputs, {*forward_names(model), *inputs.axes})
             if renamed is not None:
                 with quiet():
                     reads = reads_again(model, _fit(*renamed))
                 return with_program(manifest, reads.program or Program(), salt)
-            prefix = _prefix(named, inputs.axes.keys())
+            prefix = _prefix(names, inputs.axes.keys())
             taken = {name.removeprefix(prefix): shape for name, shape in shapes}
             inputs = _fit(inputs, taken)
             with quiet():
                 reads = _reads_as_taken(model, inputs, taken.keys())
         except Exception as error:  # noqa: BLE001  an account works without it
             return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
-        if not reads.program or {name.removeprefix(prefix) for name in named} - inputs.axes.keys():
+        if not reads.program or {name.removeprefix(prefix) for name in names} - inputs.axes.keys():
             return replace(with_program(manifest, reads.program or Program(), salt), calls=reads.calls)
         return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
 
@@ -337,10 +339,10 @@ def _rank(value: Any) -> int | None:
     return value.ndim if isinstance(value, torch.Tensor) else None
 
 
-def _prefix(named: Collection[str], known: Collection[str]) -> str:
+def _prefix(names: Collection[str], known: Collection[str]) -> str:
     """Return the prefix that a tool such as `onnx.compose` added to the name of each input; "" without one."""
-    ends = {name.removesuffix(each) for name in named for each in known if name.endswith(each)}
-    fits = [end for end in ends if all(name.startswith(end) and name[len(end) :] in known for name in named)]
+    ends = {name.removesuffix(each) for name in names for each in known if name.endswith(each)}
+    fits = [end for end in ends if all(name.startswith(end) and name[len(end) :] in known for name in names)]
     return min(fits, key=len, default="")
 
 
@@ -349,7 +351,7 @@ def _fit(inputs: ExampleInputs, shapes: Shapes) -> ExampleInputs:
     names = list(inputs.axes) if inputs.args else list(inputs.kwargs)
     values = list(inputs.args or inputs.kwargs.values())
     fitted = [_resize(value, shapes.get(name, ())) for name, value in zip(names, values, strict=False)]
-    if sum(value.numel() for value in fitted if isinstance(value, torch.Tensor)) > _MOST_GIVEN:
+    if sum(value.numel() for value in fitted if isinstance(value, torch.Tensor)) > _MOST_INPUT_ELEMENTS:
         raise ValueError("the file's inputs are larger than any example")
     axes: Axes = inputs.axes
     if inputs.args:
@@ -361,7 +363,7 @@ def _resize(value: Any, shape: tuple[int | None, ...]) -> Any:
     if not isinstance(value, torch.Tensor) or value.ndim != len(shape):
         return value
     wanted = [have if want is None else want for have, want in zip(value.shape, shape, strict=True)]
-    if math.prod(wanted) > _MOST_GIVEN:
+    if math.prod(wanted) > _MOST_INPUT_ELEMENTS:
         raise ValueError("the file's inputs are larger than any example")
     for axis, (have, want) in enumerate(zip(value.shape, wanted, strict=True)):
         if have and want != have:
@@ -390,7 +392,7 @@ def census_checkpoint(
     if kind.is_pickle:
         state = load_state_dict(path, kind)
         source = {"source": str(path), "kind": kind.value, "weights": "checkpoint"}
-        by_names = describe_by_names(_named(state.tensors), source, _weights(state), state.notes)
+        by_names = describe_by_names(_distinct_tensors(state.tensors), source, _weights(state), state.notes)
     else:
         by_names = open_checkpoint(path)  # before torch, whose checks are weaker
     if model_class is not None:
@@ -405,10 +407,10 @@ def census_checkpoint(
             if model_class is not None:
                 raise
             reason = str(error).removeprefix(f"{path}: ")
-    return because(by_names, path, reason)
+    return add_reason(by_names, path, reason)
 
 
-def _named(tensors: Mapping[str, torch.Tensor]) -> list[NamedTensor]:
+def _distinct_tensors(tensors: Mapping[str, torch.Tensor]) -> list[NamedTensor]:
     """Return each storage once, with all its names."""
     return [
         NamedTensor(
@@ -479,8 +481,8 @@ _PACKED = ("gptq", "awq")
 def is_packed(config: Any) -> bool:
     """Whether a config says that weights are packed in a format that this package decodes."""
     quantized = getattr(config, "quantization_config", None)
-    told = quantized if isinstance(quantized, Mapping) else vars(quantized) if quantized is not None else {}
-    return str(told.get("quant_method", "")).rpartition(".")[2].lower() in _PACKED
+    fields = quantized if isinstance(quantized, Mapping) else vars(quantized) if quantized is not None else {}
+    return str(fields.get("quant_method", "")).rpartition(".")[2].lower() in _PACKED
 
 
 MOST_PARAMETERS = 100_000
@@ -628,7 +630,7 @@ def _unknown(
 ) -> tuple[tuple[Parameter, ...], tuple[Buffer, ...]]:
     """Describe, by names, the tensors that the class does not know, because none of the checkpoint may get lost."""
     tensors = {name: state.tensors[name] for name in state.tensors if name in fit.unknown}
-    described = describe_by_names(_named(tensors), {}, weights).manifest
+    described = describe_by_names(_distinct_tensors(tensors), {}, weights).manifest
     return described.parameters, described.buffers
 
 

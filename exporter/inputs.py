@@ -119,13 +119,13 @@ def _from_given(model: nn.Module, given: tuple[Any, ...] | Mapping[str, Any]) ->
     dtype = _float_dtype(model)
     if isinstance(given, Mapping):
         kwargs = {name: _to_dtype(value, dtype) for name, value in given.items()}
-        return ExampleInputs(kwargs=kwargs, axes=_given_axes(kwargs))
+        return ExampleInputs(kwargs=kwargs, axes=_default_axes(kwargs))
     args = tuple(_to_dtype(value, dtype) for value in given)
     names = (*forward_names(model), *(f"input_{i}" for i in range(len(args))))  # forward(*args) names none
-    return ExampleInputs(args=args, axes=_given_axes(dict(zip(names, args, strict=False))))
+    return ExampleInputs(args=args, axes=_default_axes(dict(zip(names, args, strict=False))))
 
 
-def _given_axes(values: Mapping[str, Any]) -> Axes:
+def _default_axes(values: Mapping[str, Any]) -> Axes:
     axes: dict[str, dict[int, str]] = {name: {} for name in values}
     for name, tensor in values.items():
         if isinstance(tensor, torch.Tensor) and tensor.ndim:
@@ -154,7 +154,7 @@ def _from_dummy(model: nn.Module) -> ExampleInputs | None:
     except Exception:  # noqa: BLE001  a property that some classes define and others break
         return None
     kwargs = {name: _to_dtype(value, _float_dtype(model)) for name, value in dummy.items()}
-    return ExampleInputs(kwargs=kwargs, axes=_given_axes(kwargs))
+    return ExampleInputs(kwargs=kwargs, axes=_default_axes(kwargs))
 
 
 def _float_dtype(model: nn.Module) -> torch.dtype:
@@ -228,8 +228,8 @@ class _Builder:
             self._add_pixels()
         if self.main == "flattened_patches":
             self._add_patches()
-        hears = "input_features" in self.names and getattr(self.config, "audio_token_id", None) is None
-        if self.main == "input_features" or (hears and {"audio", "text"} <= self.modalities):
+        takes_audio = "input_features" in self.names and getattr(self.config, "audio_token_id", None) is None
+        if self.main == "input_features" or (takes_audio and {"audio", "text"} <= self.modalities):
             self._add_features()
         if self.main == "input_values" or (self.main == "inputs" and "input_values" in self.names):
             self._add_waveform()

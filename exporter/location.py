@@ -18,7 +18,7 @@ from analyzer.errors import SourceError
 from analyzer.near import near_name
 from exporter.classes import first_line
 from exporter.presets import PRESETS, preset_config, preset_name, preset_names
-from exporter.quiet import Say
+from exporter.quiet import Progress
 
 # the Hugging Face hub
 
@@ -52,7 +52,7 @@ def is_hub_id(source: str) -> bool:
     return _HUB_ID.match(source) is not None
 
 
-def ask_hub(hub_id: str) -> HubAnswer:
+def query_hub(hub_id: str) -> HubAnswer:
     """Ask the hub once, with a short timeout. Offline, `from_pretrained` itself would retry for half a minute."""
     import huggingface_hub
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
@@ -107,7 +107,7 @@ class Location:
     """The one checkpoint file that was named; then `where` is its folder."""
 
 
-def locate(source: str, say: Say, *, needs_weights: bool = True) -> Location:
+def locate(source: str, say: Progress, *, needs_weights: bool = True) -> Location:
     """Find SOURCE: an existing path, a preset, the hub, or the hub's cache on this machine.
 
     Args:
@@ -139,8 +139,8 @@ def _locate_path(source: str, path: Path) -> Location:
         return Location("checkpoint", str(path.parent), has_weights=True, file=path)
     if path.is_file():
         if path.suffix != ".json":
-            said = _OTHERS.get(path.suffix, "neither a checkpoint nor a config of a known kind")
-            raise SourceError(f"{source}: {said.format(path.stem)}")
+            reason = _OTHERS.get(path.suffix, "neither a checkpoint nor a config of a known kind")
+            raise SourceError(f"{source}: {reason.format(path.stem)}")
         return Location("config", str(path), has_weights=False)
     if not (path / CONFIG_FILE).is_file():
         raise SourceError(
@@ -150,8 +150,8 @@ def _locate_path(source: str, path: Path) -> Location:
     return Location("checkpoint" if has_weights else "config", str(path), has_weights)
 
 
-def _locate_on_hub(source: str, preset: str | None, say: Say) -> Location:
-    answer = ask_hub(source)
+def _locate_on_hub(source: str, preset: str | None, say: Progress) -> Location:
+    answer = query_hub(source)
     if answer.reach is Reach.ONLINE:
         return Location("hub", source, has_weights=True, local_only=False)
     if answer.reach is Reach.CACHED:

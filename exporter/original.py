@@ -14,7 +14,7 @@ from analyzer.checkpoints.checkpoint import checkpoint_kind
 from analyzer.manifest import Manifest
 from exporter.census import take_census, weights_of
 from exporter.fitting import census_checkpoint, tracer_of
-from exporter.quiet import Say, silent
+from exporter.quiet import Progress, silent
 from exporter.sources import ResolvedModel, SourceOptions, resolve_config, resolve_source
 
 
@@ -28,7 +28,7 @@ def census_source(
     dtype: str = "fp32",
     meta: bool = False,
     trust_remote_code: bool = False,
-    say: Say = silent,
+    say: Progress = silent,
 ) -> Original:
     """Describe SOURCE's parameters and buffers without exporting it.
 
@@ -48,8 +48,10 @@ def census_source(
     kind = checkpoint_kind(path)
     if kind is not None and not options.needs_no_checkpoint:
         original = census_checkpoint(path, kind, model_class=model_class, trust_remote_code=trust_remote_code)
-        told = {**original.manifest.source, **versions()}
-        return dataclasses.replace(original, manifest=dataclasses.replace(original.manifest, source=told))
+        source_fields = {**original.manifest.source, **versions()}
+        return dataclasses.replace(
+            original, manifest=dataclasses.replace(original.manifest, source=source_fields)
+        )
     resolved = resolve_source(source, options, say)
     manifest = take_census(resolved.model, provenance(resolved), evidence=False)
     weights = weights_of(resolved.model, without=resolved.missing)

@@ -110,13 +110,15 @@ def _write(node: fx.Node, name: str, part: Callable[[fx.Node], str]) -> str:
     if name == "neg":
         return f"-{show(args[0])}"
     if name == "index" and len(args) == 2 and isinstance(args[1], (list, tuple)):
-        return f"{show(args[0])}[{', '.join(':' if each is None else _bare(show(each)) for each in args[1])}]"
+        return (
+            f"{show(args[0])}[{', '.join(':' if each is None else _unwrap(show(each)) for each in args[1])}]"
+        )
     if name in ("select", "getitem", "slice") and len(args) >= 2:
         return f"{show(args[0])}[{_write_place(name, args)}]"
-    return f"{name.rstrip('_')}({', '.join(_bare(show(each)) for each in args)})"
+    return f"{name.rstrip('_')}({', '.join(_unwrap(show(each)) for each in args)})"
 
 
-def _bare(text: str) -> str:
+def _unwrap(text: str) -> str:
     """Remove the outer parentheses of an expression, which are needed only beside an operator."""
     depth = 0
     for place, letter in enumerate(text):
@@ -250,7 +252,7 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
                 continue
             names[value.name] = f"{value.name}.opened" if value.name in known else value.name
             inner.append(value)
-        named = [
+        renamed = [
             dataclasses.replace(
                 value,
                 name=names[value.name],
@@ -258,7 +260,7 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
             )
             for value in inner
         ]
-        return dataclasses.replace(found, values=(*found.values, *named))
+        return dataclasses.replace(found, values=(*found.values, *renamed))
     return found
 
 
@@ -305,7 +307,7 @@ _LAYOUT = frozenset(
 )
 """Operators that return their input, if the number of elements stays."""
 
-_TURNS = frozenset(
+_REORDERINGS = frozenset(
     {"transpose", "permute", "t", "numpy_T", "mT", "movedim", "moveaxis", "swapaxes", "swapdims"}
 )
 """Operators of `_LAYOUT` that may reorder elements."""
@@ -328,10 +330,10 @@ CHECKS = frozenset(
 )
 """Operators that compute nothing."""
 
-_UNSETTLED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "empty_permuted", "resize_"})
+_UNINITIALIZED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "empty_permuted", "resize_"})
 """Operators that return uninitialized memory."""
 
-_SETTLED = frozenset({"scaled_dot_product_attention", "dropout", "dropout_", "feature_dropout"})
+_DROPOUT_OPERATORS = frozenset({"scaled_dot_product_attention", "dropout", "dropout_", "feature_dropout"})
 """Operators that are tagged as random, but are deterministic without dropout."""
 
 
@@ -356,7 +358,7 @@ class _Walk:
         self.kept: dict[str, _Kept] = {}
         self.direct: set[str] = set()
         self.computed: set[str] = set()
-        self.spoiled: dict[int, torch.Tensor] = {}
+        self.overwritten: dict[int, torch.Tensor] = {}
         """Storages written by a node that depends on an input; kept alive, so that no other storage gets the same
         identity."""
         self.protected: set[int] = set()
@@ -370,7 +372,7 @@ class _Walk:
         left = {node: len(node.users) for node in self.program.graph.nodes}
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                self._give(node)
+                self._add_placeholder(node)
             elif node.op == "call_function":
                 known = None
                 if time.monotonic() - started < _MOST_SECONDS:
@@ -378,7 +380,7 @@ class _Walk:
                 else:
                     self._skip(f"not evaluated after {_MOST_SECONDS:.0f} seconds")
                 if known is None:
-                    self._spoil(node)
+                    self._forget_written(node)
                 else:
                     self.known[node] = known
             self._read(node)
@@ -404,7 +406,7 @@ class _Walk:
         notes = tuple(f"{count:,} values {reason}" for reason, count in sorted(self.skipped.items()))
         return Program(values, frozenset(self.direct), frozenset(self.computed), notes)
 
-    def _give(self, node: fx.Node) -> None:
+    def _add_placeholder(self, node: fx.Node) -> None:
         signature, name = self.program.graph_signature, node.name
         tensor: torch.Tensor | None = None
         if name in signature.inputs_to_parameters:
@@ -440,12 +442,12 @@ class _Walk:
         if any(source not in self.known for source in node.all_input_nodes):
             return self._fill(node)
         sources = [self.known[source] for source in node.all_input_nodes]
-        if any(self._is_spoiled(source.value) for source in sources):
+        if any(self._is_overwritten(source.value) for source in sources):
             return None
         if schema is None and not is_item:
             return None  # bodies of loops and conditions: unknown
         name = operator_name(target)
-        if name in CHECKS or name in _UNSETTLED or not self._is_settled(node, name):
+        if name in CHECKS or name in _UNINITIALIZED or not self._is_deterministic(node, name):
             return None
         written = _written(node, schema) if schema is not None and schema.is_mutable else []
         stored = [_storage(self.known[each].value) for each in written if each in self.known]
@@ -495,9 +497,9 @@ class _Walk:
             and isinstance(value, torch.Tensor)
             and isinstance(first.value, torch.Tensor)
             and value.numel() == first.value.numel()
-            and (value.dtype == first.value.dtype or not _loses(first.value.dtype, value.dtype))
+            and (value.dtype == first.value.dtype or not _changes_numbers(first.value.dtype, value.dtype))
         )
-        if first is not None and is_same and not self._is_turned(name, first, value):
+        if first is not None and is_same and not self._is_reordered(name, first, value):
             return _Known(value, first.text, first.identity, parameters)
         if not isinstance(value, torch.Tensor):
             # each of several results is a separate value
@@ -520,9 +522,9 @@ class _Walk:
         self.kept[node.name] = _Kept(node.name, text, tensor, parameters, origins)
         return _Known(value, text, node.name, parameters)
 
-    def _is_turned(self, name: str, first: _Known, value: torch.Tensor) -> bool:
+    def _is_reordered(self, name: str, first: _Known, value: torch.Tensor) -> bool:
         """Whether an operator reordered the elements of a computed value; a later reshape may build on this order."""
-        if name not in _TURNS or first.identity not in self.kept:
+        if name not in _REORDERINGS or first.identity not in self.kept:
             return False
         return not torch.equal(value.reshape(-1), first.value.reshape(-1))
 
@@ -530,15 +532,15 @@ class _Walk:
         self, node: fx.Node, sources: Sequence[_Known], origins: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Keep a linear layer's product without its bias, which ONNX adds separately; return the sum's origins."""
-        given, weight, bias = sources
-        product = torch.nn.functional.linear(given.value, weight.value)
+        factor, weight, bias = sources
+        product = torch.nn.functional.linear(factor.value, weight.value)
         own = tuple(origin for origin in origins if origin != bias.identity)
         if not own or self.elements + product.numel() > _MOST_ELEMENTS:
             return origins
         self.elements += product.numel()
         name = f"{node.name}.product"
-        text = Text(f"linear({given.text}, {weight.text})", "linear(...)")
-        kept = _Kept(name, text, product, given.parameters | weight.parameters, own)
+        text = Text(f"linear({factor.text}, {weight.text})", "linear(...)")
+        kept = _Kept(name, text, product, factor.parameters | weight.parameters, own)
         kept.uses[module_of(node), "add"] = None
         self.kept[name] = kept
         return tuple(dict.fromkeys((name, *(o for o in origins if o == bias.identity))))
@@ -579,18 +581,18 @@ class _Walk:
                 elif found is None and own in known.parameters:
                     self.direct.add(own)
 
-    def _is_settled(self, node: fx.Node, name: str) -> bool:
+    def _is_deterministic(self, node: fx.Node, name: str) -> bool:
         """Whether an operator is deterministic."""
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded not in tags:
             return True
-        if name not in _SETTLED:
+        if name not in _DROPOUT_OPERATORS:
             return False
         place, key = (4, "dropout_p") if name == "scaled_dot_product_attention" else (2, "train")
-        given = node.args[place] if place < len(node.args) else node.kwargs.get(key)
-        return not given
+        option = node.args[place] if place < len(node.args) else node.kwargs.get(key)
+        return not option
 
-    def _spoil(self, node: fx.Node) -> None:
+    def _forget_written(self, node: fx.Node) -> None:
         """Forget the values that an unknown node writes into."""
         schema = getattr(node.target, "_schema", None)
         if schema is None or not schema.is_mutable:
@@ -598,14 +600,18 @@ class _Walk:
         for source in _written(node, schema):
             known = self.known.get(source)
             if known is not None and isinstance(known.value, torch.Tensor):
-                spoiled = _storage(known.value)
-                self.spoiled[spoiled] = known.value
+                storage = _storage(known.value)
+                self.overwritten[storage] = known.value
                 for kept in self.kept.values():
-                    if kept.tensor is not None and _storage(kept.tensor) == spoiled:
+                    if kept.tensor is not None and _storage(kept.tensor) == storage:
                         kept.tensor = None
 
-    def _is_spoiled(self, value: Any) -> bool:
-        return any(_storage(tensor) in self.spoiled for tensor in _tensors(value)) if self.spoiled else False
+    def _is_overwritten(self, value: Any) -> bool:
+        return (
+            any(_storage(tensor) in self.overwritten for tensor in _tensors(value))
+            if self.overwritten
+            else False
+        )
 
     def _skip(self, reason: str) -> None:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
@@ -635,8 +641,8 @@ def _written(node: fx.Node, schema: Any) -> list[fx.Node]:
     found: list[Any] = []
     for place, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            found += given if isinstance(given, (list, tuple)) else [given]
+            operand = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            found += operand if isinstance(operand, (list, tuple)) else [operand]
     return [each for each in found if isinstance(each, fx.Node)]
 
 
@@ -680,7 +686,7 @@ def _size(value: Any) -> int | None:
     return total
 
 
-def _loses(before: torch.dtype, after: torch.dtype) -> bool:
+def _changes_numbers(before: torch.dtype, after: torch.dtype) -> bool:
     """Whether a cast changes numbers: from floating point to integers or booleans."""
     return (before.is_floating_point and not after.is_floating_point) or after is torch.bool
 

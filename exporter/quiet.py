@@ -11,12 +11,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 """Receiver of one line of progress; the CLI prints it to stderr."""
 
 
 def silent(line: str) -> None:
-    """Ignore a line of progress: the `Say` that prints nothing."""
+    """Ignore a line of progress: the `Progress` that prints nothing."""
 
 
 @contextlib.contextmanager

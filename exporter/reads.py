@@ -111,11 +111,11 @@ def _aliased(node: fx.Node, *, is_write: bool) -> Iterator[fx.Node]:
     for index, argument in enumerate(schema.arguments if schema is not None else ()):
         alias = argument.alias_info
         if alias is not None and alias.is_write == is_write:
-            given = node.kwargs.get(argument.name, node.args[index] if index < len(node.args) else None)
-            if isinstance(given, fx.Node):
-                yield given
-            elif isinstance(given, (list, tuple)):
-                yield from (each for each in given if isinstance(each, fx.Node))
+            operand = node.kwargs.get(argument.name, node.args[index] if index < len(node.args) else None)
+            if isinstance(operand, fx.Node):
+                yield operand
+            elif isinstance(operand, (list, tuple)):
+                yield from (each for each in operand if isinstance(each, fx.Node))
 
 
 def reads_of_calls(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reads:
@@ -188,20 +188,20 @@ def find_unreached(model: nn.Module, manifest: Manifest, inputs: ExampleInputs) 
         if parameter.read is False
         for name in parameter.names
     }
-    given = {*inputs.kwargs, *forward_names(model)[: len(inputs.args)]}
-    lacking = [name for name in forward_names(model) if name not in given and name not in _NO_DATA]
-    found = [(path, module, _lead_to(module, lacking)) for path, module in _idle(model, unread)]
-    known = {leads for *_, leads in found if leads}
+    provided = {*inputs.kwargs, *forward_names(model)[: len(inputs.args)]}
+    lacking = [name for name in forward_names(model) if name not in provided and name not in _NO_DATA]
+    found = [(path, module, _needed_arguments(module, lacking)) for path, module in _idle(model, unread)]
+    known = {needed for *_, needed in found if needed}
     only = next(iter(known)) if len(known) == 1 else ()
-    told = [
+    unreached = [
         Unreached(
             path,
             sum(unread[f"{path}.{name}"] for name, _ in module.named_parameters()),
-            leads or (only if _BRIDGE.search(path.rpartition(".")[2]) else ()),
+            needed or (only if _BRIDGE.search(path.rpartition(".")[2]) else ()),
         )
-        for path, module, leads in found
+        for path, module, needed in found
     ]
-    return tuple(each for each in told if each.inputs or each.elements >= _LEAST * manifest.numel)
+    return tuple(each for each in unreached if each.inputs or each.elements >= _LEAST * manifest.numel)
 
 
 def _idle(model: nn.Module, unread: Collection[str]) -> Iterator[tuple[str, nn.Module]]:
@@ -218,12 +218,12 @@ def _idle(model: nn.Module, unread: Collection[str]) -> Iterator[tuple[str, nn.M
             )
 
 
-def _lead_to(module: nn.Module, lacking: Collection[str]) -> tuple[str, ...]:
+def _needed_arguments(module: nn.Module, lacking: Collection[str]) -> tuple[str, ...]:
     """Return the missing arguments of forward that a module needs, as its first informative part declares them."""
     for part in module.modules():
-        named = getattr(part, "main_input_name", None)
-        if named in lacking:
-            return (str(named),)
+        main_input = getattr(part, "main_input_name", None)
+        if main_input in lacking:
+            return (str(main_input),)
         kinds = getattr(part, "input_modalities", None) or ()
         taken = [
             name

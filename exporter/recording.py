@@ -57,7 +57,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ExecutedCall:
     """Function and arguments of a call, to compute another value from."""
 
     call: Call
@@ -76,22 +76,22 @@ class Change:
     """Another value in the place of one call's result."""
 
     number: int
-    make: Callable[[Given], Any]
+    make: Callable[[ExecutedCall], Any]
 
 
 class StoppedError(Exception):
     """End of a pass of which enough was seen."""
 
 
-def tensors_in(given: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors in nested lists, tuples and mappings."""
-    if isinstance(given, torch.Tensor):
-        yield given
-    elif isinstance(given, (list, tuple)):
-        for each in given:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
             yield from tensors_in(each)
-    elif isinstance(given, Mapping):
-        for each in given.values():
+    elif isinstance(value, Mapping):
+        for each in value.values():
             yield from tensors_in(each)
 
 
@@ -110,16 +110,16 @@ class Recorder(TorchFunctionMode):
     def __init__(
         self,
         model: nn.Module,
-        told: Callable[[Call, Sequence[torch.Tensor]], None],
+        report: Callable[[Call, Sequence[torch.Tensor]], None],
         change: Change | None = None,
         until: int | None = None,
     ) -> None:
         super().__init__()
-        self._told, self._change, self._until = told, change, until
+        self._report, self._change, self._until = report, change, until
         self._names = {
             id(tensor): name
-            for named in (model.named_buffers(), model.named_parameters())
-            for name, tensor in named
+            for tensors in (model.named_buffers(), model.named_parameters())
+            for name, tensor in tensors
         }
         self._stack = [_Frame("", model)]
         self._count = 0
@@ -153,7 +153,7 @@ class Recorder(TorchFunctionMode):
         found: int | None = getattr(value, _TAG, None)
         return found
 
-    def untold(self, function: Callable[[], Any]) -> Any:
+    def without_recording(self, function: Callable[[], Any]) -> Any:
         """Run a function without recording its calls."""
         self._silent += 1
         try:
@@ -194,16 +194,16 @@ class Recorder(TorchFunctionMode):
         self._count += 1
         frame.calls += 1
         if self._change is not None and self._change.number == call.number:
-            given = Given(call, func, args, kwargs, result, settings_of(frame.module), self._names)
+            executed = ExecutedCall(call, func, args, kwargs, result, settings_of(frame.module), self._names)
             self._silent += 1
             try:
-                result = self._change.make(given)
+                result = self._change.make(executed)
             finally:
                 self._silent -= 1
             made = [*tensors_in(result)]
         for each in made:
             self.tag(each, call.number)
-        self._told(call, made)
+        self._report(call, made)
         if self._until is not None and self._count > self._until:
             raise StoppedError
         return result
@@ -223,20 +223,20 @@ class RoundedNumbers(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Call a PyTorch function with rounded numbers."""
-        given = {} if kwargs is None else kwargs
+        keywords = {} if kwargs is None else kwargs
         if _name(func) in _INSIDE:
             with self, _opened():
-                return func(*args, **given)
+                return func(*args, **keywords)
         if _name(func) == "scaled_dot_product_attention" and args:
-            return func(*args, **{**given, "scale": self._scale(args[0], given.get("scale"))})
+            return func(*args, **{**keywords, "scale": self._scale(args[0], keywords.get("scale"))})
         if _name(func) not in ("dropout", "full", "arange", "linspace"):
             args = tuple(self._round(each) for each in args)
-            given = {name: self._round(each) for name, each in given.items()}
-        return func(*args, **given)
+            keywords = {name: self._round(each) for name, each in keywords.items()}
+        return func(*args, **keywords)
 
-    def _scale(self, query: torch.Tensor, said: float | None) -> float:
+    def _scale(self, query: torch.Tensor, requested: float | None) -> float:
         """Return an attention's scale as the file stores it: rounded, or the square of its rounded root."""
-        scale = query.shape[-1] ** -0.5 if said is None else said
+        scale = query.shape[-1] ** -0.5 if requested is None else requested
         if scale > 0:
             root = round_to_half(math.sqrt(scale), self._half)
             if root in self._stored and root * root != scale:
@@ -254,12 +254,12 @@ class RoundedNumbers(TorchFunctionMode):
 def _opened() -> Iterator[None]:
     """Keep a function of `_INSIDE` from passing itself to the calling mode again and again, while the block runs."""
     names = vars(F)
-    asked = names["has_torch_function"]
+    original = names["has_torch_function"]
     names["has_torch_function"] = lambda _: False
     try:
         yield
     finally:
-        names["has_torch_function"] = asked
+        names["has_torch_function"] = original
 
 
 _INSIDE = frozenset({"multi_head_attention_forward"})

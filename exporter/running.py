@@ -20,14 +20,14 @@ from torch.utils import _pytree
 
 from analyzer.errors import ExportError, UsageError
 from analyzer.model.content import Array
-from exporter.alternatives import Alternative, ModuleAlternative, of_call, of_module
+from exporter.alternatives import Alternative, ModuleAlternative, call_alternatives, module_alternatives
 from exporter.classes import first_line
 from exporter.inputs import ExampleInputs, example_inputs, forward_names
 from exporter.quiet import quiet
 from exporter.recording import (
     Call,
     Change,
-    Given,
+    ExecutedCall,
     Labels,
     Recorder,
     RoundedNumbers,
@@ -83,7 +83,7 @@ class ModuleCall:
     last: int
     made: int | None
     """Call that made its first tensor; None if unknown."""
-    given: tuple[int, ...]
+    argument_calls: tuple[int, ...]
     """Calls that made its arguments."""
     numel: int
     settings: Mapping[str, object]
@@ -202,10 +202,10 @@ class RunningModule:
                 number = next(count)
                 for name in names:
                     values = self._varying[name]
-                    held = getattr(module, name.rpartition(".")[2])
+                    parameter = getattr(module, name.rpartition(".")[2])
                     if number < len(values):
                         with torch._C.DisableTorchFunction():  # it is no call of the module's
-                            held.data.copy_(values[number])
+                            parameter.data.copy_(values[number])
 
             return modules[path].register_forward_pre_hook(begun)
 
@@ -238,20 +238,20 @@ class RunningModule:
             for name, value in found.items():
                 owner, _, leaf = name.rpartition(".")
                 module = modules[owner]
-                held = getattr(module, leaf)
-                if not held.is_floating_point():
+                tensor = getattr(module, leaf)
+                if not tensor.is_floating_point():
                     continue
                 if leaf == "running_var" and bool((value == 1).all()):
                     value = value - float(getattr(module, "eps", 0.0))
                 is_tied = any(
-                    held is other
+                    tensor is other
                     for other_name, other in self._model.named_parameters(remove_duplicate=False)
                     if other_name in found and other_name != name
                 )
                 if is_tied:
-                    setattr(module, leaf, nn.Parameter(value.to(held.dtype), requires_grad=False))
+                    setattr(module, leaf, nn.Parameter(value.to(tensor.dtype), requires_grad=False))
                 else:
-                    held.data.copy_(value)
+                    tensor.data.copy_(value)
         self._double = self._half = None
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
@@ -266,10 +266,10 @@ class RunningModule:
         generator = torch.Generator().manual_seed(seed)
         found = {}
         lengths = self._lengths(kind)
-        named = self._named(lengths)
+        lengths_by_dim = self._lengths_by_dim(lengths)
         for name, dims in self._inputs:
             leaf = self._leaves[self._places[name]]
-            value = _fit(leaf.value, dims, _shared(leaf, dims, named) | _own(leaf, lengths))
+            value = _fit(leaf.value, dims, _shared(leaf, dims, lengths_by_dim) | _own(leaf, lengths))
             is_drawn = seed and (kind != "whole" or value.is_floating_point())
             found[name] = _draw(value, generator).numpy() if is_drawn else value.numpy()
         return found
@@ -304,7 +304,7 @@ class RunningModule:
                 found[name] = self._longest(have)
         return found
 
-    def _named(self, lengths: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    def _lengths_by_dim(self, lengths: Mapping[str, int]) -> dict[tuple[str, int], int]:
         """Return the lengths of axes that share a varying axis's name in the file, by name and example's length."""
         found: dict[tuple[str, int], int] = {}
         for name, dims in self._inputs:
@@ -317,8 +317,8 @@ class RunningModule:
     def _longest(self, have: int) -> int:
         """Return the config's number of positions, or else four times the example's length, up to `_MOST_LONG`."""
         config = getattr(self._model, "config", None)
-        told = [getattr(config, key, None) for key in _POSITIONS]
-        known = [each for each in told if isinstance(each, int) and each > 0]
+        settings = [getattr(config, key, None) for key in _POSITIONS]
+        known = [each for each in settings if isinstance(each, int) and each > 0]
         most = min(known) if known else 4 * have
         if getattr(config, "model_type", "") in _OFFSET:
             most -= 2  # positions start behind the padding index
@@ -334,7 +334,7 @@ class RunningModule:
         """
         self._rounded = RoundedNumbers(half, exact, stored) if half else contextlib.nullcontext()
 
-    def covering(self, at: int) -> dict[str, Array] | None:
+    def make_covering_inputs(self, at: int) -> dict[str, Array] | None:
         """Return inputs whose integers look up rows that no run has reached; None if there are none.
 
         Args:
@@ -343,13 +343,13 @@ class RunningModule:
         found, is_new = self.feeds(0, "long" if "long" in self.kinds else "example"), False
         for name, path in self._looked.items():
             reached = self._reached.get(path)
-            given = self._names_of.get(name)
-            if reached is None or given is None or bool(reached.all()):
+            input_name = self._names_of.get(name)
+            if reached is None or input_name is None or bool(reached.all()):
                 continue
             missing = np.flatnonzero(~reached)
-            value = found[given]
+            value = found[input_name]
             take = missing[: value.size]
-            found[given] = np.resize(take, value.shape).astype(value.dtype)
+            found[input_name] = np.resize(take, value.shape).astype(value.dtype)
             is_new = bool(take.size)
         return found if is_new and at < _MOST_COVERING else None
 
@@ -369,14 +369,14 @@ class RunningModule:
         """
         watched = contextlib.nullcontext() if precision != "single" else _Lookups(self, feeds)
         with self._rounded_values, watched:
-            given = self._whole_if_refused(
+            result = self._whole_if_refused(
                 precision, lambda: self._call(self._at(precision), feeds, precision)
             )
         return [
             (name, value.detach().float().numpy())
             if precision == "half" and value.is_floating_point()
             else (name, value.detach().numpy())
-            for name, value in _tensors(given)
+            for name, value in _tensors(result)
         ]
 
     def note_lookup(self, ids: torch.Tensor, table: torch.Tensor, feeds: Mapping[str, Array]) -> None:
@@ -391,17 +391,17 @@ class RunningModule:
         )
         if path is None or ids.is_floating_point():
             return
-        wanted = ids.detach().numpy().reshape(-1)
+        indices = ids.detach().numpy().reshape(-1)
         rows = self._reached.setdefault(path, np.zeros(table.shape[0], bool))
-        rows[wanted[(wanted >= 0) & (wanted < rows.size)]] = True
+        rows[indices[(indices >= 0) & (indices < rows.size)]] = True
         for leaf, name in self._names_of.items():
-            if feeds[name].dtype.kind == "i" and np.array_equal(feeds[name].reshape(-1), wanted):
+            if feeds[name].dtype.kind == "i" and np.array_equal(feeds[name].reshape(-1), indices):
                 self._looked[leaf] = path
 
     def record(
         self,
         feeds: Mapping[str, Array],
-        told: Callable[[Call, Sequence[Array]], None],
+        report: Callable[[Call, Sequence[Array]], None],
         precision: str = "single",
         attempt: Attempt | None = None,
         until: int | None = None,
@@ -410,7 +410,7 @@ class RunningModule:
 
         Args:
             feeds: by the graph's names.
-            told: receives each call, and its floats and numbers in the precision of a file; they may be overwritten
+            report: receives each call, and its floats and numbers in the precision of a file; they may be overwritten
                 later.
             precision: `single`, `double` or `half`.
             attempt: another computation in the place of one call or module.
@@ -427,21 +427,24 @@ class RunningModule:
         change = None
         if attempt is not None and isinstance(place, int):
             change = Change(
-                place, lambda given: _nth(self._of_call(given, attempt.numbers), attempt.index).make()
+                place,
+                lambda executed: _nth(
+                    self._call_alternatives(executed, attempt.numbers), attempt.index
+                ).make(),
             )
 
-        def tell(call: Call, made: Sequence[torch.Tensor]) -> None:
-            told(call, [_as_array(value, precision) for value in made if not value.is_complex()])
+        def report_values(call: Call, made: Sequence[torch.Tensor]) -> None:
+            report(call, [_as_array(value, precision) for value in made if not value.is_complex()])
 
-        recorder = Recorder(model, tell, change, until)
+        recorder = Recorder(model, report_values, change, until)
         handles = self._hook(model, recorder, modules, attempt)
         outputs: list[tuple[str, Array]] = []
         made = set[int | None]()
         try:
             with contextlib.suppress(StoppedError), self._rounded_values, recorder:
-                given = self._call(model, feeds, precision)
-                outputs = [(name, _as_array(value, precision)) for name, value in _tensors(given)]
-                made |= {recorder.made_by(value) for _, value in _tensors(given)}
+                result = self._call(model, feeds, precision)
+                outputs = [(name, _as_array(value, precision)) for name, value in _tensors(result)]
+                made |= {recorder.made_by(value) for _, value in _tensors(result)}
         finally:
             for handle in handles:
                 handle.remove()
@@ -460,10 +463,10 @@ class RunningModule:
                     return
                 label = labels.of(name)
                 sources = [*tensors_in(args), *tensors_in(kwargs)]
-                given = tuple(
+                parents = tuple(
                     dict.fromkeys(n for each in sources if (n := recorder.made_by(each)) is not None)
                 )
-                opened.append((label, recorder.count, given))
+                opened.append((label, recorder.count, parents))
                 recorder.enter(label, module)
 
             return begun
@@ -472,11 +475,11 @@ class RunningModule:
             if recorder.is_silent:
                 return None
             recorder.leave()
-            label, first, given = opened.pop()
+            label, first, parents = opened.pop()
             changed = None
             if attempt is not None and attempt.place == label:
-                other = _nth(self._of_module(module, label), attempt.index)
-                changed = recorder.untold(lambda: other.make(module, args, kwargs, result))
+                other = _nth(self._module_alternatives(module, label), attempt.index)
+                changed = recorder.without_recording(lambda: other.make(module, args, kwargs, result))
             value = next((tensor for _, tensor in _tensors(result)), None)
             if changed is not None and value is not None:
                 made_by = recorder.made_by(value)
@@ -489,7 +492,7 @@ class RunningModule:
                     first=first,
                     last=recorder.count - 1,
                     made=None if value is None else recorder.made_by(value),
-                    given=given,
+                    argument_calls=parents,
                     numel=0 if value is None else value.numel(),
                     settings=settings_of(module),
                 )
@@ -511,11 +514,11 @@ class RunningModule:
         """
         found: list[Array] = []
 
-        def told(call: Call, values: Sequence[Array]) -> None:
+        def collect(call: Call, values: Sequence[Array]) -> None:
             if call.number == number:
                 found.extend(each.copy() for each in values if each.dtype.kind == "f")
 
-        self.record(feeds, told, until=number)
+        self.record(feeds, collect, until=number)
         return found[0] if found else None
 
     def alternatives(
@@ -523,7 +526,7 @@ class RunningModule:
         feeds: Mapping[str, Array],
         place: int | str,
         numbers: Sequence[float],
-        told: Callable[[int, tuple[str, str, str], Array | None], None],
+        report: Callable[[int, tuple[str, str, str], Array | None], None],
     ) -> None:
         """Report the alternatives of a call or a module, with their values.
 
@@ -531,23 +534,24 @@ class RunningModule:
             feeds: by the graph's names.
             place: the number of a call, or the label of a module's call.
             numbers: numbers in the file.
-            told: receives each alternative's index; kind, PyTorch's side and alternative in words; its value, or None.
+            report: receives each alternative's index; kind, PyTorch's side and alternative in words; its value, or
+                None.
 
         Raises:
             ExportError: forward fails.
         """
 
-        def tell(index: int, each: Alternative | ModuleAlternative, make: Callable[[], Any]) -> None:
+        def report_value(index: int, each: Alternative | ModuleAlternative, make: Callable[[], Any]) -> None:
             value = None
             with contextlib.suppress(Exception):  # an alternative that does not fit is none
                 value = next((v for v in tensors_in(make()) if v.is_floating_point()), None)
             array = None if value is None else _as_array(value, "single")
-            told(index, (each.kind, each.expected, each.found), array)
+            report(index, (each.kind, each.expected, each.found), array)
 
-        def look(given: Given) -> Any:
-            for index, each in enumerate(self._of_call(given, numbers)):
-                tell(index, each, each.make)
-            return given.result
+        def look(executed: ExecutedCall) -> Any:
+            for index, each in enumerate(self._call_alternatives(executed, numbers)):
+                report_value(index, each, each.make)
+            return executed.result
 
         change = Change(place, look) if isinstance(place, int) else None
         recorder = Recorder(self._model, lambda *_: None, change, place if isinstance(place, int) else None)
@@ -557,9 +561,9 @@ class RunningModule:
             def end(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
                 if recorder.is_silent or labels.of(name) != place:
                     return
-                for index, each in enumerate(self._of_module(module, str(place))):
+                for index, each in enumerate(self._module_alternatives(module, str(place))):
                     call = functools.partial(each.make, module, args, kwargs, result)
-                    tell(index, each, functools.partial(recorder.untold, call))
+                    report_value(index, each, functools.partial(recorder.without_recording, call))
                 raise StoppedError
 
             return end
@@ -575,12 +579,14 @@ class RunningModule:
             for handle in handles:
                 handle.remove()
 
-    def _of_call(self, given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
-        return _fitting(of_call(given, numbers, dict(self._model.named_parameters()), self.carrier))
+    def _call_alternatives(self, executed: ExecutedCall, numbers: Sequence[float]) -> Iterator[Alternative]:
+        return _fitting(
+            call_alternatives(executed, numbers, dict(self._model.named_parameters()), self.carrier)
+        )
 
-    def _of_module(self, module: nn.Module, label: str) -> Iterator[ModuleAlternative]:
+    def _module_alternatives(self, module: nn.Module, label: str) -> Iterator[ModuleAlternative]:
         alike = {name: each for name, each in self._model.named_modules() if type(each) is type(module)}
-        return _fitting(of_module(module, label, alike))
+        return _fitting(module_alternatives(module, label, alike))
 
     def _at(self, precision: str) -> nn.Module:
         if precision == "double" and not self._is_large:
@@ -608,7 +614,7 @@ class RunningModule:
         is_pieces = precision == "double" and self._is_large
         dtype = torch.float64 if is_pieces else dtype
         widened = Widened(model) if is_pieces else contextlib.nullcontext()
-        shaken = _ShakenChoices() if precision == "double" else contextlib.nullcontext()
+        perturbed = _PerturbedChoices() if precision == "double" else contextlib.nullcontext()
         args, kwargs = list(self._made.args), dict(self._made.kwargs)
         for at, leaf in enumerate(self._leaves):
             name = self._names.get(at)
@@ -622,7 +628,7 @@ class RunningModule:
             elif leaf.position is None:
                 del kwargs[leaf.name]  # the file has no such input, so forward's default applies
         try:
-            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model), widened, shaken:
+            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model), widened, perturbed:
                 return model(*args, **kwargs)
         except StoppedError:
             raise
@@ -630,7 +636,7 @@ class RunningModule:
             raise ExportError(f"{type(model).__name__}: forward fails: {first_line(error)}") from error
 
 
-class _ShakenChoices(TorchFunctionMode):
+class _PerturbedChoices(TorchFunctionMode):
     """Moves values that a function chooses by, such as scores, by as much as rounding in single precision may.
 
     Rounding decides which of nearly equal values is the largest. Among equal values each library decides: PyTorch
@@ -643,14 +649,14 @@ class _ShakenChoices(TorchFunctionMode):
         if (
             args
             and isinstance(args[0], torch.Tensor)
-            and _chooses(getattr(func, "__name__", ""), args, kwargs)
+            and _returns_positions(getattr(func, "__name__", ""), args, kwargs)
         ):
             with torch._C.DisableTorchFunction():
-                args = (_shake(args[0]), *args[1:])
+                args = (_perturb(args[0]), *args[1:])
         return func(*args, **kwargs)
 
 
-def _chooses(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _returns_positions(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a function returns positions of values; `max` and `min` do so only with an axis."""
     if name in ("max", "min"):
         return "dim" in kwargs or (len(args) > 1 and isinstance(args[1], int))
@@ -660,16 +666,16 @@ def _chooses(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> boo
 _CHOOSING = frozenset({"argmax", "argmin", "argsort", "kthvalue", "mode", "sort", "topk"})
 """Functions that return positions of values, by their order."""
 
-_SHAKEN = 4 * torch.finfo(torch.float32).eps
+_PERTURBATION = 4 * torch.finfo(torch.float32).eps
 """Width of the interval, around 0, of the numbers added to scores, relative to their root mean square."""
 
 
-def _shake(scores: torch.Tensor) -> torch.Tensor:
+def _perturb(scores: torch.Tensor) -> torch.Tensor:
     if not scores.is_floating_point() or scores.numel() < 2:
         return scores
     finite = torch.where(scores.isfinite(), scores, 0)
     noise = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
-    return scores + (_SHAKEN * finite.square().mean().sqrt() * noise).to(scores.dtype)
+    return scores + (_PERTURBATION * finite.square().mean().sqrt() * noise).to(scores.dtype)
 
 
 class _RoundedValues(TorchFunctionMode):
@@ -732,7 +738,7 @@ class Widened:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._handles: list[Any] = []
-        self._held: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._widened_tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """Tensors that are double now, and their previous data; by their identity."""
         self._open: list[list[int]] = []
 
@@ -752,8 +758,8 @@ class Widened:
         some = []
         with torch._C.DisableTorchFunction():  # it is no call of the module's
             for each in (*module._parameters.values(), *module._buffers.values()):
-                if each is not None and each.dtype == torch.float32 and id(each) not in self._held:
-                    self._held[id(each)] = each, each.data
+                if each is not None and each.dtype == torch.float32 and id(each) not in self._widened_tensors:
+                    self._widened_tensors[id(each)] = each, each.data
                     each.data = each.data.double()
                     some.append(id(each))
         self._open.append(some)
@@ -761,7 +767,7 @@ class Widened:
     def _end(self, *_: object) -> None:
         with torch._C.DisableTorchFunction():
             for number in self._open.pop():
-                tensor, before = self._held.pop(number)
+                tensor, before = self._widened_tensors.pop(number)
                 tensor.data = before
 
 
@@ -785,10 +791,10 @@ class _Leaf:
 
 def _leaves(model: nn.Module, made: ExampleInputs) -> Iterator[_Leaf]:
     names = forward_names(model)
-    named = [
+    positional = [
         (names[at] if at < len(names) else f"input_{at}", at, value) for at, value in enumerate(made.args)
     ]
-    for name, at, value in [*named, *((name, None, value) for name, value in made.kwargs.items())]:
+    for name, at, value in [*positional, *((name, None, value) for name, value in made.kwargs.items())]:
         if isinstance(value, torch.Tensor):
             yield _Leaf(name, value.detach(), at, made.axes.get(name, {}))
         elif value is not None and not isinstance(value, (bool, int, float, str)):
@@ -800,13 +806,13 @@ def _own(leaf: _Leaf, lengths: Mapping[str, int]) -> dict[int, int]:
     return {axis: lengths[name] for axis, name in leaf.axes.items() if name in lengths}
 
 
-def _shared(leaf: _Leaf, dims: Dims, named: Mapping[tuple[str, int], int]) -> dict[int, int]:
+def _shared(leaf: _Leaf, dims: Dims, lengths_by_dim: Mapping[tuple[str, int], int]) -> dict[int, int]:
     """Return the lengths of axes that the file names like a varying one of the same length in the example."""
     have = leaf.value.shape
     return {
-        axis: named[dim, have[axis]]
+        axis: lengths_by_dim[dim, have[axis]]
         for axis, dim in enumerate(dims)
-        if isinstance(dim, str) and (dim, have[axis]) in named
+        if isinstance(dim, str) and (dim, have[axis]) in lengths_by_dim
     }
 
 
@@ -834,29 +840,29 @@ def _draw(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.randint(low, high + 1, value.shape, generator=generator).to(value.dtype)
 
 
-def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(result: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of a module's result in order, each with its key in a mapping, or ""."""
-    if isinstance(given, torch.Tensor):
-        yield "", given
+    if isinstance(result, torch.Tensor):
+        yield "", result
         return
-    if isinstance(given, Mapping):
-        for key, value in given.items():
+    if isinstance(result, Mapping):
+        for key, value in result.items():
             for at, (_, tensor) in enumerate(_tensors(value)):
                 yield (str(key) if not at else ""), tensor
         return
-    parts = [getattr(given, name) for name in _CACHES if hasattr(given, name)] or getattr(
-        given, "layers", None
+    parts = [getattr(result, name) for name in _CACHES if hasattr(result, name)] or getattr(
+        result, "layers", None
     )
     if isinstance(parts, list) and not isinstance(
-        given, torch.nn.Module
+        result, torch.nn.Module
     ):  # a cache of transformers is no pytree
         for part in parts:
-            held = [getattr(part, name, None) for name in ("keys", "values")]
-            tensors = [each for each in held if isinstance(each, torch.Tensor)]
+            keys_and_values = [getattr(part, name, None) for name in ("keys", "values")]
+            tensors = [each for each in keys_and_values if isinstance(each, torch.Tensor)]
             yield from (("", each) for each in tensors) if tensors else _tensors(part)
         return
     try:
-        leaves = _pytree.tree_leaves(given)
+        leaves = _pytree.tree_leaves(result)
     except Exception:  # noqa: BLE001  a class that pytree does not know has no tensors
         return
     for leaf in leaves:

@@ -29,7 +29,7 @@ from exporter.census import is_batch_norm
 from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
 from exporter.fitting import bounded, is_packed, load_into, load_state_dict
 from exporter.location import Location, locate
-from exporter.quiet import Say, quiet, silent, stdout_to_stderr
+from exporter.quiet import Progress, quiet, silent, stdout_to_stderr
 
 # a factory
 
@@ -298,7 +298,7 @@ class ResolvedModel:
     """Parameters that the checkpoint lacks; they keep the initial values of the class."""
 
 
-def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> ResolvedModel:
+def resolve_source(source: str, options: SourceOptions, say: Progress = silent) -> ResolvedModel:
     """Build the PyTorch model that SOURCE names.
 
     An existing path takes precedence; then comes `package.module:factory`, then presets and hub ids.
@@ -329,7 +329,7 @@ def resolve_config(config: Mapping[str, Any], options: SourceOptions) -> Resolve
     return _from_transformers("the config", location, options, silent)
 
 
-def read_source_config(source: str, say: Say = silent) -> dict[str, Any] | None:
+def read_source_config(source: str, say: Progress = silent) -> dict[str, Any] | None:
     """Return the fields of SOURCE's config without building the model; None if it has no config.
 
     The fields are those of its `config.json`; defaults of the config's class are absent. A factory's model is built on
@@ -407,7 +407,9 @@ def _weights_kind(options: SourceOptions, otherwise: Weights) -> Weights:
     return "fresh" if options.fresh_init else otherwise
 
 
-def _from_transformers(source: str, location: Location, options: SourceOptions, say: Say) -> ResolvedModel:
+def _from_transformers(
+    source: str, location: Location, options: SourceOptions, say: Progress
+) -> ResolvedModel:
     config = load_config(
         location.where, trust_remote_code=options.trust_remote_code, local_only=location.local_only
     )

@@ -374,8 +374,8 @@ def _expect_nodes(artifact: Artifact, nodes: Any, path: GraphPath, found: dict[A
     for position, node in enumerate(nodes):
         is_constant = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
         for attribute in node.attribute:
-            named = f"{node.name or node.op_type}#{position}.{attribute.name}"
-            name = node.output[0] if is_constant and node.output else named
+            path_name = f"{node.name or node.op_type}#{position}.{attribute.name}"
+            name = node.output[0] if is_constant and node.output else path_name
             found[path][1].extend(_expect_attribute(artifact, node, attribute, name, is_constant))
             stem = f"{node.op_type}_{position}.{attribute.name}"
             if attribute.HasField("g"):

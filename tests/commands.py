@@ -13,11 +13,11 @@ import pytest
 
 from analyzer.cli import main
 
-__all__ = ["run_apart", "run_here"]
+__all__ = ["run_here", "run_isolated"]
 
 
 def run_here(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Return the exit code, stdout and stderr of a command, as `run_apart` does."""
+    """Return the exit code, stdout and stderr of a command, as `run_isolated` does."""
     line = ["onnxledger", *map(str, arguments)]
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
@@ -39,7 +39,7 @@ def _text(stream: io.TextIOWrapper) -> str:
     return stream.read()
 
 
-def run_apart(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_isolated(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Do the same in a separate process, to test hash seeds, imports, signals and inherited streams."""
     command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}

@@ -176,7 +176,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 _quick: list[str] = []
 
 
-def _hold_to_lane(event: str, words: tuple[object, ...]) -> None:
+def _enforce_lane(event: str, words: tuple[object, ...]) -> None:
     """Fail tests of the quick lane that start a process or import PyTorch: they need a mark."""
     if not _quick:
         return
@@ -186,7 +186,7 @@ def _hold_to_lane(event: str, words: tuple[object, ...]) -> None:
         raise RuntimeError(f"{_quick[-1]} imports {words[0]}: mark it with pytest.mark.export")
 
 
-sys.addaudithook(_hold_to_lane)
+sys.addaudithook(_enforce_lane)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -260,8 +260,12 @@ def exported() -> Exports:
 @pytest.fixture(scope="session")
 def honest() -> Path:
     """Return the folder for the honest files of the tamper and rewrite suites, or `$ONNXLEDGER_SUITES`."""
-    named = os.environ.get("ONNXLEDGER_SUITES")
-    return Path(named).resolve() if named else kept.home("tools.suite.bases", "tools.matrix.transforms")
+    configured = os.environ.get("ONNXLEDGER_SUITES")
+    return (
+        Path(configured).resolve()
+        if configured
+        else kept.home("tools.suite.bases", "tools.matrix.transforms")
+    )
 
 
 @pytest.fixture(scope="session")
@@ -282,8 +286,8 @@ def forked_children(forking: Forking, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def newer_runtime() -> None:
     """Skip older runtimes, whose profiles lack the bytes of each node, and whose QMoE takes no zero points."""
-    told = tuple(map(int, version("onnxruntime").split(".")[:2]))
-    if told < (1, 28):
+    installed = tuple(map(int, version("onnxruntime").split(".")[:2]))
+    if installed < (1, 28):
         pytest.skip("onnxruntime is older than 1.28")
 
 
@@ -292,11 +296,11 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Make the hub unreachable, and return the list of ids that are requested from it."""
     from exporter import location
 
-    asked: list[str] = []
+    requested: list[str] = []
 
-    def ask(hub_id: str) -> location.HubAnswer:
-        asked.append(hub_id)
+    def record(hub_id: str) -> location.HubAnswer:
+        requested.append(hub_id)
         return location.HubAnswer(location.Reach.UNREACHABLE, "the hub cannot be reached (no network)")
 
-    monkeypatch.setattr(location, "ask_hub", ask)
-    return asked
+    monkeypatch.setattr(location, "query_hub", record)
+    return requested

@@ -137,14 +137,14 @@ class Exported:
         from exporter import ExportedFiles
 
         out = self.folder / "out"
-        told = json.loads((self.folder / MADE).read_text())
+        note = json.loads((self.folder / MADE).read_text())
         manifest = out / "manifest.json"
         return ExportedFiles(
-            artifact=out / told["artifact"],
-            models=tuple(out / each for each in told["models"]),
+            artifact=out / note["artifact"],
+            models=tuple(out / each for each in note["models"]),
             manifest_path=manifest,
             manifest=load_manifest(manifest),
-            files=tuple(out / each for each in told["files"]),
+            files=tuple(out / each for each in note["files"]),
         )
 
     @cached_property
@@ -182,13 +182,13 @@ class Exports:
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)
                 files = export_model(resolve(folder, name, dtype, fresh), folder / "out", via=via, **how)
-            told = {
+            note = {
                 "artifact": files.artifact.relative_to(folder / "out").as_posix(),
                 "models": [path.name for path in files.models],
                 "files": [path.name for path in files.files],
                 "names": sorted(path.name for path in (folder / "out").iterdir()),
             }
-            (folder / MADE).write_text(json.dumps(told))
+            (folder / MADE).write_text(json.dumps(note))
 
         if key not in self._done:
             self._done[key] = Exported(keep("exports", key, make), name, dtype, fresh)

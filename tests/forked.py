@@ -149,19 +149,19 @@ def serve(number: int) -> None:
                 call = b""
                 while len(call) < int.from_bytes(length, "big"):
                     call += rest.read(int.from_bytes(length, "big") - len(call)) or b""
-            told, tell = os.pipe()
+            exit_reader, exit_writer = os.pipe()
             between = os.fork()
             if between == 0:
                 between, copy = os.getpid(), os.fork()
                 if copy == 0:
-                    for number in (calls.detach(), told, tell):
+                    for number in (calls.detach(), exit_reader, exit_writer):
                         os.close(number)
                     _be(between, streams, *json.loads(call))
-                os.write(tell, copy.to_bytes(8, "big"))
+                os.write(exit_writer, copy.to_bytes(8, "big"))
                 os._exit(0)
             os.waitpid(between, 0)  # now the caller is the parent of the copy
-            calls.sendall(os.read(told, 8))
-            for stream in (*streams, told, tell):
+            calls.sendall(os.read(exit_reader, 8))
+            for stream in (*streams, exit_reader, exit_writer):
                 os.close(stream)
 
 

@@ -26,6 +26,6 @@ def job(folder: Path, *lengths: int, schedule: Schedule = SHORT, **changes: Any)
     return Job(request, **changes)
 
 
-def answered(asked: Job, folder: Path) -> tuple[Reply, list[str]]:
+def answered(job: Job, folder: Path) -> tuple[Reply, list[str]]:
     stages: list[str] = []
-    return answer(asked, folder, stages.append), stages
+    return answer(job, folder, stages.append), stages

@@ -50,11 +50,11 @@ def runner(folder: Path) -> Path:
     return folder
 
 
-def run_step(step: Mapping[str, Any], given: Mapping[str, str], folder: Path, **more: str) -> Finished:
+def run_step(step: Mapping[str, Any], arguments: Mapping[str, str], folder: Path, **more: str) -> Finished:
     """Run one step with these inputs; all other values in its expressions are empty."""
     inputs = {name: about.get("default", "") for name, about in read_action()["inputs"].items()}
-    assert set(given) <= set(inputs)
-    values = {f"inputs.{name}": value for name, value in (inputs | dict(given)).items()}
+    assert set(arguments) <= set(inputs)
+    values = {f"inputs.{name}": value for name, value in (inputs | dict(arguments)).items()}
     values["github.action_path"] = str(folder / "action")
     output, summary, script = (folder / name for name in ("output", "summary.md", "script.sh"))
     for path in (output, summary):

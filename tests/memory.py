@@ -30,7 +30,7 @@ class MemoryFile:
     is_remote = False
     at_once = 1
     kept = None
-    is_held = False
+    is_in_memory = False
     traffic = None
 
     @property

@@ -77,7 +77,7 @@ class CountingServer(ThreadingHTTPServer):
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{path.removeprefix('/')}"
 
-    def asked(self, path: str) -> list[Request]:
+    def requests_for(self, path: str) -> list[Request]:
         return [request for request in self.requests if request.path == "/" + path.removeprefix("/")]
 
     def finish_request(self, request: Any, client_address: Any) -> None:

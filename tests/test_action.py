@@ -35,8 +35,8 @@ NAMES = (
 )
 
 
-def check(folder: Path, **given: str) -> Finished:
-    return run_step(CHECK, {name.replace("_", "-"): value for name, value in given.items()}, folder)
+def check(folder: Path, **inputs: str) -> Finished:
+    return run_step(CHECK, {name.replace("_", "-"): value for name, value in inputs.items()}, folder)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_every_variable_of_a_script_is_set():
 
 @pytest.mark.child
 @pytest.mark.parametrize(
-    ("given", "installed"),
+    ("inputs", "installed"),
     [
         ({}, ["{source}"]),
         ({"with-html": "true"}, ["{source}[report]"]),
@@ -116,7 +116,7 @@ def test_every_variable_of_a_script_is_set():
         ({"package": "$(touch pwned)"}, ["$(touch pwned)"]),
     ],
 )
-def test_it_installs_into_an_environment_of_its_own(tmp_path, given, installed):
+def test_it_installs_into_an_environment_of_its_own(tmp_path, inputs, installed):
     (tmp_path / "work").mkdir()
     log = tmp_path / "log"
     (tmp_path / "bin").mkdir()
@@ -129,13 +129,13 @@ def test_it_installs_into_an_environment_of_its_own(tmp_path, given, installed):
     )
     fake.chmod(0o755)
 
-    done = run_step(INSTALL, given, tmp_path, PYTHON=str(fake))
+    done = run_step(INSTALL, inputs, tmp_path, PYTHON=str(fake))
 
     temp = str(tmp_path / "temp" / "onnxledger")
     assert (done.code, done.stderr) == (0, "")
-    told = log.read_text().splitlines()
+    commands = log.read_text().splitlines()
     expected = [each.format(source=tmp_path / "action") for each in installed]
-    assert told == [
+    assert commands == [
         "-m",
         "venv",
         temp,
@@ -149,7 +149,7 @@ def test_it_installs_into_an_environment_of_its_own(tmp_path, given, installed):
     assert not (tmp_path / "work" / "pwned").exists()
 
 
-def test_what_it_installs_by_default_has_the_extra_that_it_asks_for():
+def test_what_it_installs_by_default_has_the_requested_extra():
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -190,7 +190,7 @@ def test_a_model_over_its_budget_fails_once_all_is_written(job):
 
 
 @pytest.mark.child
-def test_a_page_is_written_where_it_is_asked_for(job):
+def test_a_page_is_written_where_it_is_requested(job):
     pytest.importorskip("jinja2")
 
     done = check(job, model="model.onnx", arguments="--max-nodes 5", with_html="true")
@@ -210,7 +210,7 @@ def test_a_model_that_cannot_be_read_is_no_pass(job):
 
 
 @pytest.mark.child
-def test_what_is_asked_wrongly_is_no_pass_and_the_summary_says_so(job):
+def test_a_wrong_argument_is_no_pass_and_the_summary_says_so(job):
     done = check(job, model="model.onnx", arguments="--max-nodes many")
 
     assert (done.code, done.outputs) == (2, {"passed": "false"})
@@ -219,21 +219,21 @@ def test_what_is_asked_wrongly_is_no_pass_and_the_summary_says_so(job):
 
 @pytest.mark.child
 @pytest.mark.parametrize(
-    "given",
+    "inputs",
     [{"model": "\n"}, {"model": "model.onnx", "arguments": "--max-nodes '5"}],
     ids=["model", "arguments"],
 )
-def test_an_input_without_sense_is_an_error_that_names_it(job, given):
-    done = check(job, **given)
+def test_an_input_without_sense_is_an_error_that_names_it(job, inputs):
+    done = check(job, **inputs)
 
     assert (done.code, done.outputs) == (2, {"passed": "false"})
-    assert f"the input {list(given)[-1]}" in done.stderr
-    assert f"the input {list(given)[-1]}" in done.summary
+    assert f"the input {list(inputs)[-1]}" in done.stderr
+    assert f"the input {list(inputs)[-1]}" in done.summary
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.child
-def test_config_and_baseline_are_handed_over(job):
+def test_config_and_baseline_are_passed_on(job):
     work = job / "work"
     baseline = subprocess.run(
         [sys.executable, "-m", "analyzer", "inspect", str(work / "model.onnx"), "--format", "json"],

@@ -48,36 +48,36 @@ def test_failed_and_unevaluated_rules_are_errors_and_findings_are_what_they_are(
         ),
     )
 
-    told = [read_annotation(line) for line in list_annotations(report)]
+    annotations = [read_annotation(line) for line in list_annotations(report)]
 
-    assert [(level, at["title"]) for level, at, _ in told] == [
+    assert [(level, at["title"]) for level, at, _ in annotations] == [
         ("error", "onnxledger: over budget: size"),
         ("error", "onnxledger: budget not evaluated: growth"),
         ("warning", "onnxledger: duplicate-content"),
         ("notice", "onnxledger: old-opset"),
     ]
-    assert {at["file"] for _, at, _ in told} == {"m.onnx"}
-    assert told[0][2] == "12 of 10 bytes: 2 too many"
+    assert {at["file"] for _, at, _ in annotations} == {"m.onnx"}
+    assert annotations[0][2] == "12 of 10 bytes: 2 too many"
 
 
 def test_an_ignored_finding_is_no_annotation():
     found = Finding("old-opset", Severity.NOTE, "opset 7 is old")
     report = check_report(found, verdicts=(verdict(Status.FAIL, "old-opset"),))
 
-    (told,) = list_annotations(report, ["old-opset"])
+    (annotation,) = list_annotations(report, ["old-opset"])
 
-    assert read_annotation(told)[1]["title"] == "onnxledger: over budget: old-opset"
+    assert read_annotation(annotation)[1]["title"] == "onnxledger: over budget: old-opset"
 
 
-def test_of_each_level_ten_are_told_and_the_last_counts_the_rest():
+def test_of_each_level_ten_are_printed_and_the_last_counts_the_rest():
     many = [Finding("old-opset", Severity.NOTE, f"number {n}") for n in range(25)]
     few = [Finding("duplicate-content", Severity.WARNING, f"number {n}") for n in range(10)]
 
-    told = [read_annotation(line) for line in list_annotations(check_report(*many, *few))]
+    annotations = [read_annotation(line) for line in list_annotations(check_report(*many, *few))]
 
-    assert Counter(level for level, _, _ in told) == {"warning": 10, "notice": 10}
-    assert told[-1][2] == "16 more in the report"
-    assert [text for level, _, text in told if level == "warning"][-1] == "number 9"
+    assert Counter(level for level, _, _ in annotations) == {"warning": 10, "notice": 10}
+    assert annotations[-1][2] == "16 more in the report"
+    assert [text for level, _, text in annotations if level == "warning"][-1] == "number 9"
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "50 %, a: b,c=d", "%0A::error::x", "\x1b[31mred"])
@@ -108,38 +108,38 @@ def test_an_address_is_no_file_of_the_repository():
     assert line == "::notice title=onnxledger%3A old-opset::m"
 
 
-def test_a_job_of_github_is_told_on_stderr_and_no_one_else_is(tmp_path, monkeypatch):
+def test_annotations_are_on_stderr_in_a_job_of_github_and_nowhere_else(tmp_path, monkeypatch):
     path = save(tmp_path, plain_model())
 
     silent = run_here("inspect", path)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    told = run_here("inspect", path)
+    in_job = run_here("inspect", path)
     quiet = run_here("inspect", path, "--quiet")
 
     assert (silent.stderr, quiet.stderr) == ("", "")
-    assert told.stdout == silent.stdout
-    told_of = [read_annotation(line) for line in told.stderr.splitlines()]
+    assert in_job.stdout == silent.stdout
+    annotations = [read_annotation(line) for line in in_job.stderr.splitlines()]
     assert ("warning", {"file": str(path), "title": "onnxledger: unused-initializer"}) in [
-        each[:2] for each in told_of
+        each[:2] for each in annotations
     ]
 
 
-def test_what_keeps_a_command_from_answering_is_told_too(tmp_path, monkeypatch):
+def test_what_keeps_a_command_from_answering_is_an_annotation_too(tmp_path, monkeypatch):
     (tmp_path / "budget.toml").write_text('[[rules]]\nname = "a"\nmetric = "bites"\nlimit = 1\n')
     save(tmp_path, plain_model())
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
 
-    def told_of(*arguments: str) -> tuple[str, dict[str, str], str]:
+    def annotate(*arguments: str) -> tuple[str, dict[str, str], str]:
         answer = run_here(*arguments, cwd=tmp_path)
         assert answer.returncode == 2
         (line,) = [line for line in answer.stderr.splitlines() if line.startswith("::")]
         return read_annotation(line)
 
-    level, place, text = told_of("check", "model.onnx", "--config", "budget.toml")
+    level, place, text = annotate("check", "model.onnx", "--config", "budget.toml")
     assert (level, place["file"], place["line"]) == ("error", "budget.toml", "3")
     assert "bytes" in text
-    assert told_of("inspect", "none.onnx")[1] == {"title": "onnxledger cannot answer"}
-    assert "--nonsense" in told_of("inspect", "model.onnx", "--nonsense")[2]
+    assert annotate("inspect", "none.onnx")[1] == {"title": "onnxledger cannot answer"}
+    assert "--nonsense" in annotate("inspect", "model.onnx", "--nonsense")[2]
 
 
 # names that must not become commands

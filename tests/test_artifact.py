@@ -277,7 +277,7 @@ def test_links_of_a_hub_cache_are_followed(tmp_path):
         "[" * 9999,
     ],
 )
-def test_an_export_that_is_none_is_an_error(tmp_path, content):
+def test_an_invalid_export_is_an_error(tmp_path, content):
     write(tmp_path, a={"w": ramp(3, 3)})
     (tmp_path / "export.json").write_text(content)
 
@@ -303,7 +303,7 @@ def test_a_folder_without_a_model_says_so(tmp_path):
         audit_model(tmp_path, artifact=True)
 
 
-def test_the_limit_holds_for_all_components_together(tmp_path):
+def test_the_limit_applies_to_all_components_together(tmp_path):
     write(tmp_path, a={"w": ramp(3, 3)}, b={"w": ramp(3, 3)}, c={"w": ramp(3, 3)})
 
     with pytest.raises(ModelReadError, match="its components hold more than 5 nodes and tensors"):
@@ -390,7 +390,7 @@ def test_versions_are_each_components_own(tmp_path):
     assert [line.split() for line in text.splitlines() if line.startswith(("new ", "old "))]
 
 
-def test_who_wrote_a_component_is_asked_of_that_component(tmp_path):
+def test_the_producer_of_a_component_is_that_of_its_own_file(tmp_path):
     pytorch = chain({"block.table": ramp(3, 3)}, ops=("Relu",), producer_name="pytorch")
     other = chain({"block.table": ramp(3, 3)}, ops=("Relu",))
 
@@ -400,7 +400,7 @@ def test_who_wrote_a_component_is_asked_of_that_component(tmp_path):
     assert entry(ledger, "block.table", "b").decided_by == "name:state-dict"
 
 
-def test_what_one_component_notes_says_nothing_of_another(tmp_path):
+def test_notes_of_one_component_are_no_evidence_for_another(tmp_path):
     traced = dynamo_like(chain({"val_1": ramp(3, 3)}), folded={"val_1": ["stats"]})
     traced.graph.node[0].metadata_props.add(key="pkg.torch.onnx.fx_node", value="%b_stats : [num_users=1]")
     foreign = dynamo_like(chain({"val_2": ramp(3, 3)}))
@@ -439,7 +439,7 @@ def test_functions_of_one_name_are_two_and_called_where_they_are(tmp_path):
     assert found.subjects == ("my: 1 node",)  # only the component that does not define the function
 
 
-def test_a_component_without_nodes_explains_nothing_of_what_it_hands_out(tmp_path):
+def test_a_component_without_nodes_does_not_explain_its_outputs(tmp_path):
     table = helper.make_graph([], "g", [], [helper.make_tensor_value_info("t", 1, [3])])
     table.initializer.append(numpy_helper.from_array(ramp(3), "t"))
 
@@ -622,7 +622,7 @@ def test_a_parameter_that_was_folded_into_several_tensors_casts_no_doubt_on_name
     assert copies(ledger)["b/fc.bias"] == ("a/fc.bias", "content:duplicated-file")
 
 
-def test_a_table_of_which_one_file_holds_a_part_casts_no_doubt_on_names(tmp_path):
+def test_a_table_of_which_one_file_has_a_part_casts_no_doubt_on_names(tmp_path):
     part = dynamo_like(chain({"val_1": ramp(1, 3), "fc.bias": ZEROS}), folded={"val_1": ["wpe.weight"]})
 
     ledger = join(tmp_path, decode=part, prefill={"wpe.weight": ramp(9, 3), "fc.bias": ZEROS})
@@ -802,7 +802,7 @@ def test_without_contents_a_dotted_name_of_one_dtype_and_shape_is_one_parameter(
     assert "judged by name" in found.message
 
 
-def test_without_contents_names_say_nothing_where_one_has_two_shapes(tmp_path):
+def test_without_contents_names_are_no_evidence_where_one_has_two_shapes(tmp_path):
     a = {"layers.0.weight": ramp(3, 3), "layers.0.bias": ramp(3)}
     b = {"layers.0.weight": ramp(3, 4), "layers.0.bias": ramp(3)}
 
@@ -878,7 +878,7 @@ def test_compare_takes_artifacts_and_their_reports(whisper, tmp_path):
     assert load_report(tmp_path / "saved.json").parameters == 33
 
 
-def test_compare_takes_a_folder_that_is_said_to_be_an_artifact(whisper):
+def test_compare_takes_a_folder_that_is_named_as_an_artifact(whisper):
     (whisper / "export.json").unlink()
 
     result = run("compare", whisper, whisper / "encoder.onnx", "--artifact", "--format", "json")

@@ -61,8 +61,8 @@ def test_a_file_is_written_once_more_only_where_it_has_symbols(tmp_path):
     onnx.save(model(input_ids=["s18", "s41"]), path)
 
     name_axes(path, BERT)
-    named = path.read_bytes()
+    renamed = path.read_bytes()
     name_axes(path, BERT)
 
     assert sizes(onnx.load(path))["input_ids"] == ["batch", "sequence"]
-    assert path.read_bytes() == named
+    assert path.read_bytes() == renamed

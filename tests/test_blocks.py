@@ -73,9 +73,9 @@ class Net:
         return value
 
     def proto(self, output: str, *others: str) -> onnx.ModelProto:
-        given = ", ".join(f"float[2,{D}] {name}" for name in self.inputs)
+        declared = ", ".join(f"float[2,{D}] {name}" for name in self.inputs)
         results = ", ".join(f"float[N,M] {name}" for name in (output, *others))
-        return text_model(f"g ({given}) => ({results}) {{ {' '.join(self.nodes)} }}", self.weights)
+        return text_model(f"g ({declared}) => ({results}) {{ {' '.join(self.nodes)} }}", self.weights)
 
 
 def nameless(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -399,7 +399,7 @@ def _identity(name: str) -> onnx.GraphProto:
     )
 
 
-def test_weight_without_a_name_is_lent_the_module_of_its_block(tmp_path):
+def test_weight_without_a_name_gets_the_module_of_its_block(tmp_path):
     net = stack(4)
     for number in range(4):
         for kind in ("weight", "bias"):  # fused projections of one linear layer have lost their names

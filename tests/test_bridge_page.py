@@ -513,12 +513,12 @@ def test_the_pictures_show_every_line(drawn: list[tuple[str, Reconciliation]]) -
 
 def test_the_page_has_a_section_for_every_line() -> None:
     headings = re.findall(r"^### (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    named = [name for heading in headings for name in re.findall(r"`([\w-]+)`", heading)]
+    documented = [name for heading in headings for name in re.findall(r"`([\w-]+)`", heading)]
 
-    assert sorted(named) == sorted(line.value for line in Line)
+    assert sorted(documented) == sorted(line.value for line in Line)
 
 
-def test_the_page_lists_the_rules_in_the_order_in_which_they_are_asked() -> None:
+def test_the_page_lists_the_rules_in_the_order_in_which_they_are_tried() -> None:
     text = PAGE.read_text(encoding="utf-8")
 
     assert re.findall(r"^\d+\. `(\w+)`", text, re.MULTILINE) == [rule.__name__ for rule in RULES]

@@ -332,7 +332,7 @@ def test_each_byte_goes_to_the_first_that_claims_it(entries):
 
 @settings(derandomize=True, database=None, max_examples=300)
 @given(claims)
-def test_neighbours_are_told_where_one_begins_within_another_that_is_not_the_same(entries):
+def test_neighbours_are_reported_where_one_begins_within_another_that_is_not_the_same(entries):
     def place(one: Entry) -> tuple[int, int]:
         return one.tensor.extent.offset, one.tensor.extent.offset + one.tensor.extent.length
 
@@ -346,7 +346,7 @@ def test_neighbours_are_told_where_one_begins_within_another_that_is_not_the_sam
         assert place(first) != place(second)
 
 
-def test_gaps_are_told_by_file_offset_and_length(tmp_path):
+def test_gaps_are_reported_by_file_offset_and_length(tmp_path):
     ledger = audit(tmp_path, batch_norm())
     model = dataclasses.replace(
         ledger.model, files=(*ledger.model.files, File("w.bin", 200_000, "/w.bin")), sources={}

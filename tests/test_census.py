@@ -258,7 +258,7 @@ def test_small_tensors_are_carried_whole(corners):
     assert all((p.channel_projections is None) == (len(p.shape) < 2) for p in manifest.parameters)
 
 
-def test_samples_stand_where_the_contents_of_all_say():
+def test_samples_stand_where_the_digest_of_all_contents_puts_them():
     def taken(*, bias: float) -> tuple[str, str]:
         linear = torch.nn.Linear(64, 64)
         with torch.no_grad():

@@ -105,7 +105,7 @@ def test_the_exit_code_is_0_within_1_beyond_and_2_without_an_answer(
     assert ("not-evaluated" in found.values()) is ("nowhere.json" in flags[-1])
 
 
-def test_operators_are_held_against_a_file() -> None:
+def test_operators_are_compared_with_those_of_a_file() -> None:
     Path("ops.txt").write_text("MatMul\n")
     check("model.onnx", "--allowed-ops", "ops.txt", code=0)
 
@@ -190,9 +190,9 @@ def test_calls_of_functions_have_a_budget(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "last", "said"), [(130, "Neg", "more than 2^128 times"), (2, "f.a0", "calls itself")]
+    ("length", "last", "message"), [(130, "Neg", "more than 2^128 times"), (2, "f.a0", "calls itself")]
 )
-def test_calls_without_end_are_beyond_every_budget(here: Path, length: int, last: str, said: str) -> None:
+def test_calls_without_end_are_beyond_every_budget(here: Path, length: int, last: str, message: str) -> None:
     save(here, chain(length, last), "chain.onnx")
 
     (rule,) = check("chain.onnx", "--max-calls", "1T", code=1)["rules"]
@@ -203,19 +203,19 @@ def test_calls_without_end_are_beyond_every_budget(here: Path, length: int, last
         None,
         None,
     )
-    assert said in rule["message"]
+    assert message in rule["message"]
     for style in ("text", "markdown", "csv"):
-        assert said in run_here("check", "chain.onnx", "--max-calls", "1T", "--format", style).stdout
+        assert message in run_here("check", "chain.onnx", "--max-calls", "1T", "--format", style).stdout
     for suffix in ("xml", "sarif", "html"):
         file = Path(f"out.{suffix}")
         assert run_here("check", "chain.onnx", "--max-calls", "1T", "-o", file).returncode == 1
-        assert said in file.read_text()
+        assert message in file.read_text()
 
 
 # rules of a config
 
 
-def test_flags_and_rules_are_all_asked_the_config_first() -> None:
+def test_flags_and_rules_are_all_evaluated_the_config_first() -> None:
     rules("name = 'size'\nmetric = 'bytes'\nlimit = '1 MB'\nmessage = 'ask ops'")
 
     document = check("model.onnx", "--max-nodes", "2", code=0)
@@ -258,19 +258,19 @@ def test_what_does_not_apply_is_skipped_and_harmless_beside_what_passes() -> Non
     assert states(check("model.onnx", code=0)) == {"off": "disabled", "other": "not-matched", "on": "PASS"}
 
 
-def test_a_glob_that_fits_no_model_is_said_below_the_verdict() -> None:
+def test_a_glob_that_fits_no_model_is_reported_below_the_verdict() -> None:
     rules(
         "name = 'on'\nmetric = 'nodes'\nlimit = 2",
         "name = 'other'\nmetric = 'nodes'\nlimit = 0\nmatch = 'nowhere/*.onnx'",
     )
-    said = "1 rule matches no model that was checked: see whether the glob is right"
+    sentence = "1 rule matches no model that was checked: see whether the glob is right"
 
     text, markdown = (
         run_here("check", "model.onnx", "--format", style).stdout for style in ("text", "markdown")
     )
 
-    assert text.splitlines()[1:3] == ["PASS: 1 passed, 1 skipped", said]
-    assert f"\n{said}\n" in markdown
+    assert text.splitlines()[1:3] == ["PASS: 1 passed, 1 skipped", sentence]
+    assert f"\n{sentence}\n" in markdown
 
 
 def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
@@ -281,8 +281,8 @@ def test_where_nothing_was_evaluated_there_is_no_answer() -> None:
 
     check("model.onnx", code=2)
 
-    said = run_here("check", "model.onnx").stdout.splitlines()
-    assert said[1] == "NO ANSWER, which is no PASS: 0 passed, 2 skipped"
+    lines = run_here("check", "model.onnx").stdout.splitlines()
+    assert lines[1] == "NO ANSWER, which is no PASS: 0 passed, 2 skipped"
 
 
 # rules that cannot be evaluated
@@ -358,7 +358,7 @@ def test_an_unreadable_model_that_no_rule_is_about_is_no_pass_either() -> None:
     assert states(document) == {"a": "PASS"}
 
 
-def test_a_rule_on_an_unreadable_model_alone_is_not_said_to_match_none() -> None:
+def test_a_rule_on_an_unreadable_model_alone_is_not_reported_as_matching_none() -> None:
     Path("bad.onnx").write_bytes(b"")
     rules(
         "name = 'a'\nmetric = 'nodes'\nlimit = 2\nmatch = 'bad.onnx'",
@@ -440,18 +440,18 @@ def tower(folder: Path, names: tuple[str, ...], file: str, width: int = 4, ends:
 
 
 @pytest.mark.parametrize("is_saved", [False, True])
-def test_a_baseline_of_another_model_judges_only_when_told_to(here: Path, is_saved: bool) -> None:
+def test_a_baseline_of_another_model_is_used_only_with_its_flag(here: Path, is_saved: bool) -> None:
     tower(here, BERT, "bert.onnx", width=8)
     tower(here, ALBERT, "albert.onnx")
     base = saved("bert.onnx", "bert.json") if is_saved else "bert.onnx"
-    asked = ("albert.onnx", "--max-parameters", "+2 %", "--baseline", base)
+    arguments = ("albert.onnx", "--max-parameters", "+2 %", "--baseline", base)
 
-    (rule,) = check(*asked, code=2)["rules"]
+    (rule,) = check(*arguments, code=2)["rules"]
 
     assert (rule["status"], rule["skipped"]) == ("SKIP", "not-evaluated")
     assert "is of another model, bert.onnx: 1 of 4 modules with parameters are in both" in rule["message"]
     assert "--baseline-any" in rule["message"]
-    check(*asked, "--baseline-any", code=0)
+    check(*arguments, "--baseline-any", code=0)
     rules(
         "name = 'a'\nmetric = 'parameters'\nlimit = '+2 %'", head=f"baseline = '{base}'\nbaseline-any = true"
     )
@@ -538,7 +538,7 @@ def test_a_flag_wins_over_the_rule_of_the_config_that_limits_the_same() -> None:
 
 
 @pytest.mark.parametrize("limit", ["9", "'+0'"])
-def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_asks(limit: str) -> None:
+def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_needs_it(limit: str) -> None:
     rules(
         f"name = 'a'\nmetric = 'nodes'\nlimit = {limit}\nmatch = 'nowhere/*.onnx'",
         "name = 'b'\nmetric = 'nodes'\nlimit = 9",
@@ -577,7 +577,7 @@ def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_a
         (("model.onnx", "--baseline", "b.json", "--max-nodes", "2"), "--baseline: no rule limits growth"),
     ],
 )
-def test_what_is_not_asked_well_is_no_answer(arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments_give_no_answer(arguments: tuple[str, ...], message: str) -> None:
     done = run_here("check", *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -595,7 +595,7 @@ def test_the_baseline_of_a_config_is_not_written_over_where_no_rule_needs_it() -
 
 
 @pytest.mark.child
-def test_a_reader_who_leaves_is_told_no_finding() -> None:
+def test_a_closed_stdout_ends_with_no_answer_and_no_message() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     arguments = [sys.executable, "-m", "analyzer", "check", "model.onnx", "--max-nodes", "2"]
@@ -649,17 +649,17 @@ def test_a_report_that_contradicts_itself_is_neither_a_model_nor_a_baseline(
     tamper(document, *path, value=value)
     Path("main.json").write_text(json.dumps(document))
 
-    told = check("main.json", "--max-nodes", "2", "--min-opset", "17", code=2)
+    report = check("main.json", "--max-nodes", "2", "--min-opset", "17", code=2)
     beside = check("model.onnx", "--max-nodes", "+0 over main.json", code=2)
 
-    assert reason in told["unreadable"][0]["error"]
+    assert reason in report["unreadable"][0]["error"]
     assert reason in beside["rules"][0]["message"]
     compared = run_here("compare", "main.json", "model.onnx")
     assert (compared.returncode, compared.stdout) == (2, "")
     assert reason in compared.stderr
 
 
-def test_a_growth_over_nothing_is_told_with_the_other_mistakes_of_the_config() -> None:
+def test_a_growth_over_nothing_is_reported_with_the_other_mistakes_of_the_config() -> None:
     rules("name = 'a'\nmetric = 'bytes'\nlimit = '+2 %'", "name = 'b'\nmetric = 'byte'\nlimit = 3")
 
     done = run_here("check", "model.onnx")
@@ -834,8 +834,10 @@ def test_the_budget_of_the_page_can_be_used_and_its_wrong_ones_cannot(here: Path
             ]
         else:
             assert (done.returncode, done.stdout) == (2, ""), name
-            assert all(f"onnxledger: build/gate/{line}" in PAGE for line in _told(done.stderr)), done.stderr
+            assert all(f"onnxledger: build/gate/{line}" in PAGE for line in _messages_of(done.stderr)), (
+                done.stderr
+            )
 
 
-def _told(messages: str) -> list[str]:
+def _messages_of(messages: str) -> list[str]:
     return [line.removeprefix("onnxledger: ") for line in messages.splitlines()]

@@ -154,7 +154,7 @@ def test_a_file_without_tensors_is_an_empty_side(tmp_path: Path) -> None:
     assert open_checkpoint(written(tmp_path / "m.safetensors", {})).manifest.tensors == ()
 
 
-def test_a_file_that_changes_is_said_to_have_changed(tmp_path: Path) -> None:
+def test_a_file_that_changes_is_reported_as_changed(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "m.safetensors", {"big": ramp(200, 200)})
     weights = open_checkpoint(path).weights
     checkpoint(path, {"big": ramp(300, 200)})
@@ -220,7 +220,7 @@ def test_values_are_found_by_the_stored_name_too(tmp_path: Path) -> None:
         ("odd", DType.UNDEFINED, (3,), False),
     ],
 )
-def test_names_types_and_shapes_tell_buffers(
+def test_buffers_are_recognized_by_names_types_and_shapes(
     name: str, dtype: DType, shape: tuple[int, ...], answer: bool
 ) -> None:
     assert is_buffer(NamedTensor(name, dtype, shape)) is answer
@@ -234,7 +234,7 @@ def test_names_types_and_shapes_tell_buffers(
         (ramp(1, 1, 6, 6), False),
     ],
 )
-def test_a_causal_mask_is_told_from_a_learned_bias_by_its_values(
+def test_a_causal_mask_is_distinguished_from_a_learned_bias_by_its_values(
     tmp_path: Path, mask: Array, is_mask: bool
 ) -> None:
     path = checkpoint(tmp_path / "m.safetensors", {"h.0.attn.bias": mask, "h.0.attn.c_attn.bias": ramp(4)})
@@ -245,7 +245,7 @@ def test_a_causal_mask_is_told_from_a_learned_bias_by_its_values(
     assert "h.0.attn.c_attn.bias" in parameters
 
 
-def test_batch_norms_are_found_by_their_statistics_and_their_guessed_eps_is_said(tmp_path: Path) -> None:
+def test_batch_norms_are_found_by_their_statistics_and_their_guessed_eps_is_reported(tmp_path: Path) -> None:
     leaves = ("weight", "bias", "running_mean", "running_var")
     tensors: dict[str, Array] = {f"bn.{leaf}": ramp(3, start=i) for i, leaf in enumerate(leaves)}
     tensors["bn.num_batches_tracked"] = np.array(7)
@@ -290,9 +290,7 @@ def test_a_name_of_400_000_letters_is_read_in_no_time() -> None:
     assert describe_by_names([NamedTensor(name, DType.FLOAT, (1,))], {}, None).manifest.weight_norms == ()
 
 
-def test_numbers_that_are_none_are_looked_at_in_silence(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_signalling_nans_are_read_without_warnings(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     signalling = np.full(16, 0x7F800001, "<u4").view("<f4")
     signalling[3:] = np.linspace(0.1, 0.9, 13, dtype=np.float32)
     arrays = {"mix": signalling.reshape(4, 4), "conv.weight_u": signalling}
@@ -388,8 +386,8 @@ def shards(tmp_path: Path) -> Path:
     """Write an index of two files."""
     checkpoint(tmp_path / "one.safetensors", {"a.weight": ramp(2, 3), "a.bias": ramp(3)})
     checkpoint(tmp_path / "two.safetensors", {"b.weight": ramp(300, 200)})
-    named = {"a.weight": "one.safetensors", "a.bias": "one.safetensors", "b.weight": "two.safetensors"}
-    return index(tmp_path, named)
+    file_of = {"a.weight": "one.safetensors", "a.bias": "one.safetensors", "b.weight": "two.safetensors"}
+    return index(tmp_path, file_of)
 
 
 def test_an_index_is_all_of_its_shards(shards: Path) -> None:
@@ -400,7 +398,7 @@ def test_an_index_is_all_of_its_shards(shards: Path) -> None:
     assert [path.name for path in checkpoint_files(shards)] == ["one.safetensors", "two.safetensors"]
 
 
-def test_what_the_index_does_not_name_is_kept_and_said(shards: Path) -> None:
+def test_what_the_index_does_not_name_is_kept_and_reported(shards: Path) -> None:
     index(shards.parent, {"a.weight": "one.safetensors", "b.weight": "two.safetensors"})
 
     original = open_checkpoint(shards)
@@ -444,7 +442,7 @@ def test_an_index_that_its_shards_contradict_is_refused(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"weight_map": {}}', '{"weight_map": []}', "[" * 100_000])
-def test_an_index_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_index_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(text)
 
@@ -550,7 +548,7 @@ def test_reconcile_sees_one_changed_value(model: Path, tmp_path: Path) -> None:
         (lambda path: written(path, {}), ("--random-weights",), "no config.json is beside it"),
     ],
 )
-def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
+def test_what_cannot_be_answered_is_reported_in_a_sentence_and_exit_2(
     model: Path, tmp_path: Path, prepare: Callable[[Path], object], arguments: tuple[str, ...], sentence: str
 ) -> None:
     if arguments or sentence.startswith("no such"):

@@ -72,7 +72,7 @@ def test_pytorch_name_decides_where_no_note_does(tmp_path, name, role, rule):
         *("weight_ih_l0", "weight_hh_l0", "weight_hr_l0", "bias_ih_l0", "bias_hh_l1_reverse"),
     ],
 )
-def test_last_part_of_a_name_tells_what_is_learned(tmp_path, leaf):
+def test_last_part_of_a_name_shows_what_is_learned(tmp_path, leaf):
     found = entry(audit(tmp_path, matmul(f"net.{leaf}")), f"net.{leaf}")
 
     assert (found.role, found.decided_by, found.sources) == (
@@ -125,7 +125,7 @@ def test_dotted_name_in_a_file_of_pytorch_is_state(tmp_path, array, role):
     assert (found.role.value, found.decided_by, found.sources) == (role, "name:state-dict", ("mod.table",))
 
 
-def test_operator_tells_the_role_of_state_whose_name_does_not(tmp_path):
+def test_operator_shows_the_role_of_state_whose_name_does_not(tmp_path):
     proto = matmul("mod.table")
     proto.producer_name = "pytorch"
 
@@ -135,7 +135,7 @@ def test_operator_tells_the_role_of_state_whose_name_does_not(tmp_path):
     assert (found.sources, found.scope) == (("mod.table",), "mod")
 
 
-def test_dotted_name_in_a_file_of_another_producer_says_nothing(tmp_path):
+def test_dotted_name_in_a_file_of_another_producer_is_no_evidence(tmp_path):
     proto = text_model('g () => (float[3,2] y) { y = Relu("mod.table") }', {"mod.table": ramp(3, 2)})
 
     assert entry(audit(tmp_path, proto), "mod.table").decided_by == "none:no-rule"
@@ -164,7 +164,7 @@ def test_a_prefix_that_a_tool_has_put_before_every_name_makes_no_constant_a_stat
     assert entry(ledger, "encoder.mod.factor").decided_by == "name:state-dict"
 
 
-def test_what_nothing_explains_is_unattributed_and_told(tmp_path):
+def test_what_nothing_explains_is_unattributed_and_reported(tmp_path):
     ledger = audit(tmp_path, text_model("g () => (float[3] y) { y = Relu(w) }", {"w": ramp(3)}))
 
     found = entry(ledger, "w")
@@ -337,7 +337,7 @@ def test_scales_that_quantization_named_after_a_weight_are_no_parameters(tmp_pat
     }
 
 
-def test_an_operator_of_an_unknown_domain_says_nothing_by_its_name(tmp_path):
+def test_an_operator_of_an_unknown_domain_is_not_recognized_by_its_name(tmp_path):
     proto = text_model(
         "g (float[1,2] x) => (float[1,3] y) { y = Conv(x, w) }", {"w": np.ones((2, 3), np.float32)}
     )
@@ -346,7 +346,7 @@ def test_an_operator_of_an_unknown_domain_says_nothing_by_its_name(tmp_path):
     assert entry(audit(tmp_path, proto), "w").decided_by == "none:no-rule"
 
 
-def test_names_behind_those_of_inlined_graphs_tell_as_without_them(tmp_path):
+def test_names_behind_those_of_inlined_graphs_count_as_without_them(tmp_path):
     weights = {
         f"F0::branch__{name}": np.arange(1, 3, dtype=np.float32) for name in ("stft.window_buffer", "fc.bias")
     }
@@ -390,7 +390,7 @@ def test_scale_is_in_the_scope_of_the_codes_that_it_belongs_to(tmp_path):
 
 
 @pytest.mark.parametrize("nodes", ["", "y = Relu(x)"])
-def test_tensor_that_a_model_hands_out_is_not_learned_for_that(tmp_path, nodes):
+def test_tensor_that_a_model_returns_is_not_learned_for_that(tmp_path, nodes):
     outputs = "float[2] logits, float[2] y" if nodes else "float[2] logits"
     proto = text_model(f"g (float[2] x) => ({outputs}) <float[2] logits = {{1, 2}}> {{ {nodes} }}")
 
@@ -399,7 +399,7 @@ def test_tensor_that_a_model_hands_out_is_not_learned_for_that(tmp_path, nodes):
     assert (entry(ledger, "logits").role, ledger.parameters) == (Role.UNATTRIBUTED, 0)
 
 
-def test_name_tells_what_is_learned_in_a_model_without_nodes(tmp_path):
+def test_name_shows_what_is_learned_in_a_model_without_nodes(tmp_path):
     proto = text_model('g () => (float[2] "wte.weight") <float[2] "wte.weight" = {1, 2}> { }')
 
     assert entry(audit(tmp_path, proto), "wte.weight").decided_by == "name:parameter"
@@ -540,7 +540,7 @@ def test_constant_of_the_tracer_that_was_quantized_is_no_bias_either(tmp_path):
     assert entry(audit(tmp_path, proto), names["bq"]).decided_by == "name:traced-constant"
 
 
-def test_codes_bear_the_name_of_the_weight_that_they_stand_for(tmp_path):
+def test_codes_have_the_name_of_the_weight_that_they_encode(tmp_path):
     proto = text_model(
         'g (float[1,2] x) => (float[1,3] y) { d = DequantizeLinear("fc.weight_quantized", s) y = MatMul(x, d) }',
         {"fc.weight_quantized": np.ones((2, 3), "i1"), "s": np.float32(0.1)},

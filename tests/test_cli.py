@@ -12,7 +12,7 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-from commands import run_apart, run_here
+from commands import run_here, run_isolated
 from models import save, text_model
 
 from analyzer.manifest import Content, Manifest, Parameter, save_manifest
@@ -40,7 +40,7 @@ def manifest(model: Path) -> Path:
 
 @pytest.mark.child
 def test_inspect_prints_its_report_to_stdout_and_nothing_to_stderr(model: Path) -> None:
-    result = run_apart("inspect", model)
+    result = run_isolated("inspect", model)
 
     assert result.returncode == 0
     assert "6 parameters" in result.stdout
@@ -49,13 +49,13 @@ def test_inspect_prints_its_report_to_stdout_and_nothing_to_stderr(model: Path) 
 
 @pytest.mark.child
 def test_json_is_valid_and_the_same_on_a_second_run(model: Path) -> None:
-    first, second = (run_apart("inspect", model, "--format", "json").stdout for _ in range(2))
+    first, second = (run_isolated("inspect", model, "--format", "json").stdout for _ in range(2))
 
     jsonschema.validate(json.loads(first), load_schema("inspect"))
     assert first == second
 
 
-def test_stamp_and_digest_are_in_the_report_only_when_asked_for(model: Path) -> None:
+def test_stamp_and_digest_are_in_the_report_only_on_request(model: Path) -> None:
     plain = json.loads(run_here("inspect", model, "--format", "json").stdout)
     full = json.loads(run_here("inspect", model, "--format", "json", "--stamp", "--digest").stdout)
 
@@ -196,7 +196,7 @@ def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> 
         (("check", "m.onnx", "--max-parameters", "0.45"), "parameters are whole; write a whole number"),
     ],
 )
-def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
+def test_what_cannot_be_answered_is_reported_in_a_sentence_and_exit_2(
     tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     result = run_here(*arguments, cwd=tmp_path)
@@ -208,10 +208,10 @@ def test_what_cannot_be_answered_is_a_sentence_and_exit_2(
 
 
 def test_a_model_named_without_its_suffix_is_proposed_with_it(model: Path) -> None:
-    named = run_here("inspect", model.stem, cwd=model.parent)
+    without_suffix = run_here("inspect", model.stem, cwd=model.parent)
     other = run_here("inspect", "nowhere", cwd=model.parent)
 
-    assert f"did you mean {model.name}?" in named.stderr
+    assert f"did you mean {model.name}?" in without_suffix.stderr
     assert "did you mean" not in other.stderr
 
 
@@ -287,7 +287,7 @@ def test_export_writes_the_folder_and_reports_what_it_reconciled(tmp_path: Path)
         "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3)), (torch.randn(2, 4),)\n"
     )
 
-    result = run_apart("export", "tiny:build", "-o", "out", "--format", "json", cwd=tmp_path)
+    result = run_isolated("export", "tiny:build", "-o", "out", "--format", "json", cwd=tmp_path)
 
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("export"))
@@ -372,7 +372,7 @@ def test_streams_that_cannot_be_written_to_end_without_a_traceback(
 
 @pytest.mark.child
 @pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full", "> /dev/full 2> /dev/full"])
-def test_a_refusal_that_nobody_can_be_told_of_is_still_no_answer(redirection: str) -> None:
+def test_a_refusal_that_cannot_be_printed_is_still_no_answer(redirection: str) -> None:
     command = f'"{sys.executable}" -m analyzer inspect missing.onnx {redirection}'
 
     assert subprocess.run(["bash", "-c", command], check=False).returncode == 2

@@ -42,7 +42,7 @@ SCOPES = {
 }
 
 
-def named(text: str) -> onnx.ModelProto:
+def parse_dotted(text: str) -> onnx.ModelProto:
     """Parse text with dotted names, such as `encoder.0.weight`, which ONNX's text format lacks."""
     dotted = dict.fromkeys(re.findall(r"(?<![\w.\[])[a-z]\w*(?:\.\w+)+", text))
     plain = {name: name.replace(".", "__") for name in dotted}
@@ -65,7 +65,7 @@ def weigh(proto: onnx.ModelProto, **weights: Any) -> onnx.ModelProto:
 
 def chain() -> onnx.ModelProto:
     proto = weigh(
-        named(CHAIN),
+        parse_dotted(CHAIN),
         embed__weight=(2, 2),
         encoder__0__weight=(2, 2),
         encoder__1__weight=(2, 2),
@@ -145,7 +145,9 @@ def test_shared_weight_is_an_edge_from_its_owner(tmp_path):
         [two] y = MatMul(h, embed.weight)
     }
     """
-    proto = dynamo_like(weigh(named(text), embed__weight=(2, 2)), scopes={"one": "embed", "two": "head"})
+    proto = dynamo_like(
+        weigh(parse_dotted(text), embed__weight=(2, 2)), scopes={"one": "embed", "two": "head"}
+    )
 
     graph = collapsed(audit(tmp_path, proto))
 
@@ -202,7 +204,7 @@ def test_values_cross_into_a_function_and_back_to_its_callers(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["dtype", "role", "scope,dtype"])
-def test_key_that_says_nothing_of_nodes_is_refused(by, tmp_path):
+def test_key_that_groups_no_nodes_is_refused(by, tmp_path):
     ledger = audit(tmp_path, chain())
 
     with pytest.raises(UsageError, match="groups no nodes"):
@@ -249,7 +251,7 @@ def test_groups_add_up_for_every_external_case(by, depth, options, cases):
 # folding
 
 
-def test_numbered_neighbours_that_hold_the_same_are_one(tmp_path):
+def test_numbered_neighbours_with_equal_contents_are_one(tmp_path):
     graph = collapsed(audit(tmp_path, chain()), fold=True)
 
     folded = attributes_of(graph, "encoder.0-2")
@@ -295,7 +297,7 @@ def test_layers_fold_whole_or_not_at_all(tmp_path):
     shapes = {f"layer__{i}__{part}__weight": (2, 2) for i in range(4) for part in ("attention", "output")}
     shapes["layer__0__attention__weight"] = (2, 3)
 
-    graph = collapsed(audit(tmp_path, weigh(named(text), **shapes)), depth=3, fold=True)
+    graph = collapsed(audit(tmp_path, weigh(parse_dotted(text), **shapes)), depth=3, fold=True)
 
     names = [name for name in nx.get_node_attributes(graph, "name").values() if name.startswith("layer")]
     assert names == ["layer.0.attention", "layer.0.output", "layer.1-3.attention", "layer.1-3.output"]
@@ -393,7 +395,7 @@ def residual(layers: int) -> onnx.ModelProto:
     lines = [f"h{i} = MatMul(s{i}, layers.{i}.weight)\n s{i + 1} = Add(s{i}, h{i})" for i in range(layers)]
     text = "\n".join(lines).replace("(s0,", "(x,").replace("Add(s0", "Add(x").replace(f"s{layers} =", "y =")
     shapes = {f"layers__{i}__weight": (2, 2) for i in range(layers)}
-    proto = weigh(named(f"g (float[1,2] x) => (float[1,2] y) {{ {text} }}"), **shapes)
+    proto = weigh(parse_dotted(f"g (float[1,2] x) => (float[1,2] y) {{ {text} }}"), **shapes)
     for number, node in enumerate(proto.graph.node):
         node.name = f"node{number}"
     scopes = {f"node{2 * i}": f"layers.{i}" for i in range(layers)}
@@ -441,7 +443,7 @@ def test_group_that_computes_with_anothers_weight_stays(tmp_path):
         [head] y = MatMul(b, t)
     }
     """
-    proto = weigh(named(text), head__weight=(3, 2), norm__weight=(2,))
+    proto = weigh(parse_dotted(text), head__weight=(3, 2), norm__weight=(2,))
     scopes = {"embed": "embed", "norm": "norm", "tie": "tie", "head": "head"}
 
     graph = collapsed(audit(tmp_path, dynamo_like(proto, scopes=scopes)), depth=1, learned=True)
@@ -474,9 +476,9 @@ def test_quantized_file_has_the_edges_of_the_one_that_it_was_made_from(tmp_path)
     """
     scopes = {"one": "one", "two": "two"}
     arrays = {name: noise(4, 4, seed=seed) for seed, name in enumerate(("one.weight", "two.weight"))}
-    plain = dynamo_like(weigh(named(text), **arrays), scopes=scopes)
+    plain = dynamo_like(weigh(parse_dotted(text), **arrays), scopes=scopes)
     packed = {name: array for key, values in arrays.items() for name, array in quantized(key, values).items()}
-    small = dynamo_like(weigh(named(codes), **packed), scopes=scopes)
+    small = dynamo_like(weigh(parse_dotted(codes), **packed), scopes=scopes)
 
     wanted = edges_of(collapsed(audit(tmp_path, plain), depth=1, learned=True))
     found = edges_of(collapsed(audit(tmp_path, small), depth=1, learned=True))
@@ -486,12 +488,12 @@ def test_quantized_file_has_the_edges_of_the_one_that_it_was_made_from(tmp_path)
 
 def test_node_without_a_group_goes_with_the_weight_that_it_applies(tmp_path):
     text = "g (float[1,2] x) => (float[1,2] y) { [lost] a = MatMul(x, one.weight) y = MatMul(a, two.weight) }"
-    proto = weigh(named(text), one__weight=(2, 2), two__weight=(2, 2))
+    proto = weigh(parse_dotted(text), one__weight=(2, 2), two__weight=(2, 2))
     ledger = audit(tmp_path, proto)
     labels = label_members(ledger, "scope", 1)
-    homeless = {**dict.fromkeys(labels.nodes or {}, ("[unscoped]",))}
+    unscoped = {**dict.fromkeys(labels.nodes or {}, ("[unscoped]",))}
 
-    graph = collapse_graph(ledger, labels.__class__("scope", 1, labels.entries, homeless), learned=True)
+    graph = collapse_graph(ledger, labels.__class__("scope", 1, labels.entries, unscoped), learned=True)
 
     assert flows(graph) == {("x", "one"), ("one", "two"), ("two", "y")}
 

@@ -165,7 +165,7 @@ def test_nodes_are_not_compared_where_a_side_does_not_say_how_many_it_has(tmp_pa
     assert compare(ledger, replace(old, told_nodes=7)).nodes == Pair(1, 7)
 
 
-def test_values_are_compared_where_that_is_asked(tmp_path):
+def test_values_are_compared_where_that_is_requested(tmp_path):
     a, b = made_of(tmp_path / "a", x=3, y=5), made_of(tmp_path / "b", z=1, x=3, y=5)  # z shifts x and y
 
     result = compare_ledgers(a, b, *group_alike(a, b), content="full")

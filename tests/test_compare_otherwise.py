@@ -76,8 +76,8 @@ def test_an_operator_that_means_something_else_in_another_opset_is_another_wirin
     assert not found["wiring"]["alike"]
     assert found["declared"] == [{"what": "opset ai.onnx", "a": "13", "b": "12"}]
     assert compare(tmp_path, softmax(13), softmax(17))["wiring"]["alike"]
-    told = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
-    assert "opset 13 -> 17" in told.splitlines()[0]
+    text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
+    assert "opset 13 -> 17" in text.splitlines()[0]
 
 
 def test_inputs_and_outputs_are_compared(tmp_path: Path) -> None:
@@ -157,11 +157,11 @@ def test_names_in_declarations_are_raw_in_json_alone(tmp_path: Path, suffix: str
         f"input {EVIL}",
     ]
     assert [(each["a"], each["b"]) for each in found["declared"]] == [("17", "18"), (None, f"FLOAT {EVIL}")]
-    said = page.read_text(encoding="utf-8")
-    for text in (said, ran.stdout, ran.stderr):
+    written = page.read_text(encoding="utf-8")
+    for text in (written, ran.stdout, ran.stderr):
         assert not any(mark in text for mark in ("\x1b", "\u202e", "\n::error"))
-    assert "<script>alert" not in said or suffix == "txt"
-    assert "alert" in said or suffix == "csv"  # only rows of tensors
+    assert "<script>alert" not in written or suffix == "txt"
+    assert "alert" in written or suffix == "csv"  # only rows of tensors
 
 
 def test_a_long_order_is_shortened_where_people_read_it(tmp_path: Path) -> None:
@@ -171,7 +171,9 @@ def test_a_long_order_is_shortened_where_people_read_it(tmp_path: Path) -> None:
         proto.graph.input.extend(helper.make_tensor_value_info(name, 1, [2]) for name in order)
 
     found = compare(tmp_path, one, other)
-    said = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx", "--format", "markdown").stdout
+    markdown = run_here(
+        "compare", tmp_path / "one.onnx", tmp_path / "other.onnx", "--format", "markdown"
+    ).stdout
 
     assert found["declared"] == [
         {
@@ -180,8 +182,8 @@ def test_a_long_order_is_shortened_where_people_read_it(tmp_path: Path) -> None:
             "b": ", ".join(["x", *names[::-1]]),
         }
     ]
-    assert "| order of inputs | x, mask_of_layer_0" in said.replace("\\_", "_").replace("`", "")
-    assert "mask_of_layer_20" not in said.replace("\\_", "_")
+    assert "| order of inputs | x, mask_of_layer_0" in markdown.replace("\\_", "_").replace("`", "")
+    assert "mask_of_layer_20" not in markdown.replace("\\_", "_")
 
 
 def test_no_name_of_a_file_writes_itself_into_the_answer(tmp_path: Path) -> None:
@@ -193,8 +195,8 @@ def test_no_name_of_a_file_writes_itself_into_the_answer(tmp_path: Path) -> None
     other.graph.input.append(helper.make_tensor_value_info("y 1; input z 2", 1, [2]))
 
     compare(tmp_path, one, other)
-    said = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
-    answer, _, rest = " ".join(said.split()).partition(" old ")
+    text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
+    answer, _, rest = " ".join(text.split()).partition(" old ")
 
     assert "opset acme.ops 1 -> 2; 2 declarations changed" in answer
     assert spoken not in answer
@@ -203,7 +205,7 @@ def test_no_name_of_a_file_writes_itself_into_the_answer(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "change"),
     [
         (30_000, 3, "<-99.9 %"),
         (30_000, 29_999, ">-0.1 %"),
@@ -212,7 +214,7 @@ def test_no_name_of_a_file_writes_itself_into_the_answer(tmp_path: Path) -> None
     ],
 )
 def test_a_change_of_next_to_nothing_or_all_reads_as_one(
-    tmp_path: Path, old: int, new: int, said: str
+    tmp_path: Path, old: int, new: int, change: str
 ) -> None:
     paths = tmp_path / "one.onnx", tmp_path / "other.onnx"
     for path, length in zip(paths, (old, new), strict=True):
@@ -227,7 +229,7 @@ def test_a_change_of_next_to_nothing_or_all_reads_as_one(
 
     printed = run_here("compare", *paths).stdout
 
-    assert f"{old:,} -> {new:,} parameters ({said})" in " ".join(printed.split())
+    assert f"{old:,} -> {new:,} parameters ({change})" in " ".join(printed.split())
 
 
 def test_a_report_is_not_the_file_that_stands_there_now(tmp_path: Path) -> None:
@@ -237,13 +239,13 @@ def test_a_report_is_not_the_file_that_stands_there_now(tmp_path: Path) -> None:
     changed.graph.initializer[0].CopyFrom(numpy_helper.from_array(UP + 1, changed.graph.initializer[0].name))
     onnx.save(changed, model)
 
-    said = run_here("compare", report, model).stdout
+    text = run_here("compare", report, model).stdout
 
-    assert not said.startswith("the same file")
-    assert "values were not compared" in said.replace("\n", " ")
+    assert not text.startswith("the same file")
+    assert "values were not compared" in text.replace("\n", " ")
 
 
-def test_a_report_says_nothing_of_what_functions_import(tmp_path: Path) -> None:
+def test_a_report_has_no_imports_of_functions(tmp_path: Path) -> None:
     text = (
         '<ir_version: 10, opset_import: ["" : 18, "own" : 1]> g (float[2] x) => (float[2] y) { y = own.f(x) }'
     )
@@ -317,16 +319,16 @@ def test_a_changed_scale_is_a_changed_tensor_and_the_wiring_is_the_same(
 
 def with_notes(key: str = "", value: str = "") -> onnx.ModelProto:
     """Return a model with notes in all places, one of them replaced."""
-    said = {"author": "ann", "doc": "first", "graph": "hello", "inside": "abc", "rate": "1", "step": "Add"}
-    said |= {key: value} if key else {}
+    notes = {"author": "ann", "doc": "first", "graph": "hello", "inside": "abc", "rate": "1", "step": "Add"}
+    notes |= {key: value} if key else {}
     proto = plain()
-    proto.producer_name, proto.doc_string, proto.graph.doc_string = "maker", said["doc"], said["graph"]
-    proto.metadata_props.add(key="author", value=said["author"])
-    proto.graph.metadata_props.add(key="inside", value=said["inside"])
+    proto.producer_name, proto.doc_string, proto.graph.doc_string = "maker", notes["doc"], notes["graph"]
+    proto.metadata_props.add(key="author", value=notes["author"])
+    proto.graph.metadata_props.add(key="inside", value=notes["inside"])
     algorithm = proto.training_info.add().algorithm
     algorithm.name = "step"
-    algorithm.node.add(op_type=said["step"], input=["a", "rate"], output=["b"])
-    algorithm.initializer.append(numpy_helper.from_array(np.float32([float(said["rate"])]), "rate"))
+    algorithm.node.add(op_type=notes["step"], input=["a", "rate"], output=["b"])
+    algorithm.initializer.append(numpy_helper.from_array(np.float32([float(notes["rate"])]), "rate"))
     return proto
 
 
@@ -339,7 +341,9 @@ def with_notes(key: str = "", value: str = "") -> onnx.ModelProto:
         ("inside", "abx", "metadata of the graph"),
     ],
 )
-def test_notes_of_the_same_length_are_told(tmp_path: Path, key: str, value: str, what: str) -> None:
+def test_changed_notes_of_the_same_length_are_reported(
+    tmp_path: Path, key: str, value: str, what: str
+) -> None:
     found = compare(tmp_path, with_notes(), with_notes(key, value))
 
     (note,) = found["file_notes"]
@@ -352,7 +356,7 @@ def test_notes_of_the_same_length_are_told(tmp_path: Path, key: str, value: str,
 
 
 @pytest.mark.parametrize(("key", "value"), [("rate", "2"), ("step", "Sub")])
-def test_another_training_is_told(tmp_path: Path, key: str, value: str) -> None:
+def test_another_training_is_reported(tmp_path: Path, key: str, value: str) -> None:
     found = compare(tmp_path, with_notes(), with_notes(key, value))
 
     (declared,) = found["declared"]
@@ -363,7 +367,7 @@ def test_another_training_is_told(tmp_path: Path, key: str, value: str) -> None:
     assert "1 declaration changed" in text.partition("\nold ")[0].replace("\n", " ")
 
 
-def test_what_is_not_compared_is_said_where_nothing_else_differs(tmp_path: Path) -> None:
+def test_what_is_not_compared_is_reported_where_nothing_else_differs(tmp_path: Path) -> None:
     one, other = plain(), plain()
     one.graph.node[0].doc_string, other.graph.node[0].doc_string = "abc", "abx"
     found = compare(tmp_path, one, other, "--content", "full")
@@ -373,7 +377,7 @@ def test_what_is_not_compared_is_said_where_nothing_else_differs(tmp_path: Path)
     assert "the files differ in bytes" in text
 
 
-def test_notes_of_any_size_and_kind_are_told_in_few_words(tmp_path: Path) -> None:
+def test_notes_of_any_size_and_kind_are_reported_in_few_words(tmp_path: Path) -> None:
     one, other = plain(), plain()
     one.metadata_props.add(key="large", value="x" * 3_000_000)
     other.metadata_props.add(key="large", value="x" * 2_999_999 + "\x1b")

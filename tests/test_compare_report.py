@@ -75,7 +75,7 @@ def test_the_first_line_says_what_happened(sides):
     )
 
 
-def test_every_total_is_told_where_all_was_asked_for(sides):
+def test_every_total_is_printed_where_all_was_requested(sides):
     report = compared(*sides)
 
     rows = rows_of(render_text(report, RenderOptions(verbose=True)), "totals ")
@@ -125,18 +125,18 @@ def test_the_rows_that_are_shown_sum_to_the_totals(sides, rows):
     assert [sum(column) for column in zip(*parts, strict=True)] == total == [83, -5]
 
 
-def test_counts_of_each_status_are_said(sides):
+def test_counts_of_each_status_are_printed(sides):
     text = " ".join(show(compared(*sides)).split())
 
     assert "groups: 1 added, 2 removed, 2 changed" in text
     assert "tensors: 1 unchanged, 1 added, 1 removed, 2 changed" in text
 
 
-def test_what_is_unchanged_says_nothing_of_values_unless_they_were_compared(sides):
+def test_what_is_unchanged_makes_no_claim_of_values_unless_they_were_compared(sides):
     a, b = sides
-    told = "values were not compared (--content full); unchanged means the same type, shape, role and size"
+    note = "values were not compared (--content full); unchanged means the same type, shape, role and size"
 
-    assert told in " ".join(show(compared(a, b)).split())
+    assert note in " ".join(show(compared(a, b)).split())
     whole = show(compared(a, b, content="full"))
     apart = "; not compared: 2 tensors with different type, shape, role or size"
     assert f"values compared in full: 1 tensor, 0 differ{apart}" in " ".join(whole.split())
@@ -145,7 +145,7 @@ def test_what_is_unchanged_says_nothing_of_values_unless_they_were_compared(side
     assert "values compared at fixed positions: 4 tensors, 0 differ\n" in alike
 
 
-def test_other_values_are_said(tmp_path):
+def test_other_values_are_reported(tmp_path):
     a, b = holding(tmp_path / "a", w=ramp(2, 2)), holding(tmp_path / "b", w=ramp(2, 2) + 1)
 
     text = show(compared(a, b, content="full"))
@@ -171,7 +171,7 @@ def test_other_nodes_are_a_difference(tmp_path):
     assert "no difference" not in show(compared(a, b))
 
 
-def test_what_was_not_looked_at_is_said(sides):
+def test_what_was_not_compared_is_reported(sides):
     a, b = sides
     text = " ".join(show(compared(replace(a, content="none"), b)).split())
     old = replace(b, model=replace(b.model, graphs=()))

@@ -34,7 +34,7 @@ def pair(a: Ledger, b: Ledger) -> tuple[TensorPair, ...]:
     return pair_tensors(*(tuple((entry, None) for entry in side.entries) for side in (a, b)))
 
 
-def named(pairs: tuple[TensorPair, ...]) -> set[tuple[str | None, str | None, str | None]]:
+def names_of_pairs(pairs: tuple[TensorPair, ...]) -> set[tuple[str | None, str | None, str | None]]:
     """Return the names on both sides, and how each pair was matched."""
     return {(p.a and p.a.tensor.name, p.b and p.b.tensor.name, p.matched_by) for p in pairs}
 
@@ -45,7 +45,11 @@ def test_tensors_of_one_name_are_a_pair_and_others_are_added_or_removed(tmp_path
 
     pairs = pair(a, b)
 
-    assert named(pairs) == {("same", "same", MatchedBy.NAME), ("gone", None, None), (None, "fresh", None)}
+    assert names_of_pairs(pairs) == {
+        ("same", "same", MatchedBy.NAME),
+        ("gone", None, None),
+        (None, "fresh", None),
+    }
     assert {p.entry.tensor.name: p.status for p in pairs} == {
         "same": Status.UNCHANGED,
         "gone": Status.REMOVED,
@@ -59,7 +63,7 @@ def test_a_tensor_under_another_name_is_known_by_what_it_is_computed_from(tmp_pa
 
     (found,) = pair(a, b)
 
-    assert named((found,)) == {("enc.weight", "val_7", MatchedBy.SOURCES)}
+    assert names_of_pairs((found,)) == {("enc.weight", "val_7", MatchedBy.SOURCES)}
     assert (found.status, found.changed) == (Status.CHANGED, (Change.SHAPE,))
 
 
@@ -75,7 +79,7 @@ def test_generated_names_do_not_make_one_tensor_of_two(tmp_path):
         {"val_7": ["enc.k.weight"], "val_8": ["enc.v.weight"]},
     )
 
-    assert named(pair(a, b)) == {
+    assert names_of_pairs(pair(a, b)) == {
         ("val_8", "val_7", MatchedBy.SOURCES),
         ("val_7", None, None),
         (None, "val_8", None),
@@ -100,7 +104,7 @@ def test_the_scale_of_a_weight_is_not_taken_for_the_weight(tmp_path):
         w_scale=(Role.QUANTIZATION, "enc.w"),
     )
 
-    assert named(pair(a, b)) == {("w", "w_quantized", MatchedBy.SOURCES), (None, "w_scale", None)}
+    assert names_of_pairs(pair(a, b)) == {("w", "w_quantized", MatchedBy.SOURCES), (None, "w_scale", None)}
 
 
 def test_what_is_not_one_to_one_is_not_guessed(tmp_path):
@@ -149,7 +153,7 @@ def test_one_name_in_two_graphs_is_two_tensors(tmp_path):
     ],
     ids=["cast", "reshaped", "grown", "same", "other-values"],
 )
-def test_what_differs_is_said(tmp_path, theirs, changed):
+def test_what_differs_is_reported(tmp_path, theirs, changed):
     (found,) = pair(holding(tmp_path / "a", {"w": ramp(2, 2)}), holding(tmp_path / "b", {"w": theirs}))
 
     assert found.changed == changed

@@ -121,7 +121,7 @@ def test_a_file_is_found_through_a_link() -> None:
 # mistakes
 
 
-def test_all_mistakes_are_told_at_once_each_with_its_line() -> None:
+def test_all_mistakes_are_reported_at_once_each_with_its_line() -> None:
     text = """\
 # what a user may get wrong
 mach = "first"
@@ -195,7 +195,7 @@ def test_a_mistake_names_its_line(text: str | bytes, mistake: str) -> None:
     assert found == f"onnxledger.toml:{mistake}"
 
 
-def test_a_mistake_in_a_project_is_told_by_its_line_there() -> None:
+def test_a_mistake_in_a_pyproject_is_reported_with_its_line_there() -> None:
     text = "[project]\nname = 'x'\n\n[tool.onnxledger]\nmatch = 'any'\ngroups.a = '('\n"
 
     first, second = mistakes(text, "pyproject.toml")
@@ -213,7 +213,7 @@ def test_a_project_that_is_named_must_have_our_section() -> None:
     assert found.startswith("pyproject.toml: has no [tool.onnxledger]; name another with --config FILE")
 
 
-def test_so_many_mistakes_are_told_that_a_person_can_read() -> None:
+def test_only_as_many_mistakes_are_reported_as_a_person_can_read() -> None:
     found = mistakes("".join(f"key{i} = 1\n" for i in range(250)))
 
     assert len(found) == 101
@@ -231,7 +231,7 @@ def test_a_pipe_does_not_hang() -> None:
 
 
 @pytest.mark.parametrize("name", ["onnxledger.toml", "pyproject.toml"])
-def test_a_folder_in_the_place_of_a_file_is_told(name: str) -> None:
+def test_a_folder_in_the_place_of_a_file_is_reported(name: str) -> None:
     Path(name).mkdir()
 
     with pytest.raises(ConfigError, match=f"{name}: is a folder"):
@@ -243,7 +243,7 @@ def test_a_device_is_not_read() -> None:
         load_config(Path("/dev/zero"))
 
 
-def test_a_link_in_a_circle_is_told() -> None:
+def test_a_link_in_a_circle_is_reported() -> None:
     Path("onnxledger.toml").symlink_to("onnxledger.toml")
 
     with pytest.raises(
@@ -252,7 +252,7 @@ def test_a_link_in_a_circle_is_told() -> None:
         load_config()
 
 
-def test_a_file_that_is_not_there_is_told() -> None:
+def test_a_file_that_is_not_there_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: is not there; name another"):
         load_config(Path("nowhere.toml"))
 
@@ -315,7 +315,7 @@ def groups(report: dict[str, Any]) -> dict[str, int]:
     return {group["group"]: group["parameters"] for group in report["groups"]}
 
 
-def test_the_groups_of_a_config_are_used_and_said_to_be(model: Path) -> None:
+def test_the_groups_of_a_config_are_used_and_reported(model: Path) -> None:
     write(GROUPS)
 
     report = inspect(model)
@@ -499,13 +499,13 @@ def test_rules_are_read_with_the_line_that_each_stands_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "found"),
+    ("path_in_config", "found"),
     [("main.json", "ci/main.json"), ("/data/main.json", "/data/main.json"), ("https://x/m", "https://x/m")],
 )
-def test_files_that_a_config_names_are_seen_from_its_folder(named: str, found: str) -> None:
+def test_files_that_a_config_names_are_seen_from_its_folder(path_in_config: str, found: str) -> None:
     Path("ci").mkdir()
-    rule = f"[[rules]]\nname = 'a'\nmetric = 'bytes'\nlimit = '+0 over {named}'\n"
-    path = write(f"baseline = '{named}'\n{rule}", "ci/budget.toml")
+    rule = f"[[rules]]\nname = 'a'\nmetric = 'bytes'\nlimit = '+0 over {path_in_config}'\n"
+    path = write(f"baseline = '{path_in_config}'\n{rule}", "ci/budget.toml")
 
     config = load_config(path, needs_baseline=True)
 
@@ -523,7 +523,7 @@ def test_rules_may_stand_in_one_array_and_in_a_project() -> None:
     )
 
 
-def test_all_mistakes_of_all_rules_are_told_at_once() -> None:
+def test_all_mistakes_of_all_rules_are_reported_at_once() -> None:
     text = """\
 baseline = 3
 [[rules]]
@@ -639,7 +639,7 @@ def test_a_mistake_in_a_rule_names_its_line(keys: dict[str, str], mistake: str) 
         ("[[rule]]\na = 1", "1: 'rule' is not a key here; did you mean 'rules'?"),
     ],
 )
-def test_what_are_no_rules_is_told(text: str, mistake: str) -> None:
+def test_malformed_rules_are_reported(text: str, mistake: str) -> None:
     assert mistakes(text) == (f"onnxledger.toml:{mistake}",)
 
 
@@ -656,42 +656,42 @@ def test_what_are_no_rules_is_told(text: str, mistake: str) -> None:
     ],
 )
 @pytest.mark.parametrize("key", ["name", "metric", "limit", "match", "group", "message", "enabled", "x"])
-def test_a_hostile_value_is_told_in_a_line_that_one_can_read(key: str, value: str) -> None:
-    told: tuple[str, ...] = ()
+def test_a_hostile_value_is_reported_in_a_readable_line(key: str, value: str) -> None:
+    reported: tuple[str, ...] = ()
     try:
         load_config(write(rule(**{key: value})))
     except ConfigError as error:
-        told = error.mistakes
+        reported = error.mistakes
 
-    assert all(len(mistake) < 1_000 for mistake in told)
+    assert all(len(mistake) < 1_000 for mistake in reported)
 
 
-def test_a_growth_needs_something_that_it_is_over_where_it_is_asked() -> None:
+def test_a_growth_needs_a_baseline_where_one_is_required() -> None:
     path = write(rule(limit="'+2 %'") + "\n" + rule(name="'b'", limit="'+2 % over b.json'"))
 
     assert [each.name for each in load_config(path).rules] == ["a", "b"]
     with pytest.raises(ConfigError) as caught:
         load_config(path, needs_baseline=True)
 
-    (told,) = caught.value.mistakes
-    assert told.startswith(
+    (mistake,) = caught.value.mistakes
+    assert mistake.startswith(
         "onnxledger.toml:4: rule 'a': limit: a growth needs a baseline: end it in 'over main.json'"
     )
     write("baseline = 'main.json'\n" + rule(limit="'+2 %'"))
     assert load_config(path, needs_baseline=True).rules
 
 
-def test_thousands_of_wrong_rules_are_told_soon_and_in_part() -> None:
+def test_thousands_of_wrong_rules_are_reported_soon_and_in_part() -> None:
     begun = time.process_time()
 
-    told = mistakes("[[rules]]\nx=1\n" * 18_000)
+    reported = mistakes("[[rules]]\nx=1\n" * 18_000)
 
-    assert len(told) == 101
-    assert told[-1] == "onnxledger.toml: and 35,900 more mistakes"
+    assert len(reported) == 101
+    assert reported[-1] == "onnxledger.toml: and 35,900 more mistakes"
     assert time.process_time() - begun < 10
 
 
-def test_rules_change_nothing_for_other_commands_but_their_mistakes_are_told(model: Path) -> None:
+def test_rules_change_nothing_for_other_commands_but_their_mistakes_are_reported(model: Path) -> None:
     before = run_here("inspect", model)
     write(rule(metric="'nodes'", limit="0"))
 

@@ -111,7 +111,7 @@ def test_the_wheel_has_all_that_its_metadata_names():
     assert all(re.search(rf"^COPY .*\b{re.escape(name)}\b", RECIPE, re.MULTILINE) for name in needed)
 
 
-def test_what_builds_the_wheel_is_what_the_project_asks_for():
+def test_what_builds_the_wheel_is_what_the_project_requires():
     (build,) = [each for each in instructions() if "hatchling" in each.text]
 
     assert build.words[-1] in PROJECT["build-system"]["requires"]

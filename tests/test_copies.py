@@ -165,15 +165,15 @@ def test_copy_in_a_nested_graph_knows_where_its_original_is(tmp_path):
 
 
 def test_progress_ends_at_its_total(tmp_path):
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
 
     audit_model(
-        save(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)})), progress=lambda *step: told.append(step)
+        save(tmp_path, matmuls({"a": ramp(3, 3), "b": ramp(3, 3)})), progress=lambda *step: steps.append(step)
     )
 
-    assert told[:2] == [(1, 2), (2, 2)]
-    assert told[-1] == (2, 2)  # from the next stage
-    assert all(done <= total for done, total in told)
+    assert steps[:2] == [(1, 2), (2, 2)]
+    assert steps[-1] == (2, 2)  # from the next stage
+    assert all(done <= total for done, total in steps)
 
 
 def test_scalars_are_no_copies(tmp_path):

@@ -141,7 +141,7 @@ def test_other_text_is_as_reports_print_it(text: str) -> None:
 
 @pytest.mark.parametrize("name", test_markdown.HOSTILE)
 def test_a_reader_finds_the_name_as_reports_print_it(name: str, tmp_path: Path) -> None:
-    ledger = models.audit(tmp_path, test_markdown.named(name))
+    ledger = models.audit(tmp_path, test_markdown.model_with_name(name))
 
     (row,) = read(Inspection(ledger, group_by(ledger)))
 
@@ -153,7 +153,7 @@ def test_a_reader_finds_the_name_as_reports_print_it(name: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ['a,"b";c\nd', "\n", '"', "a\r\nb", ",", "::error::x", "\x1b[2J"])
 def test_quotes_commas_and_newlines_stay_in_their_cell(name: str, tmp_path: Path) -> None:
-    for report in test_markdown.reports(tmp_path, test_markdown.named(name), name):
+    for report in test_markdown.reports(tmp_path, test_markdown.model_with_name(name), name):
         columns = COLUMNS[schema_name(to_document(report))]
         rows = read(report)
         assert all(tuple(row) == columns and None not in row.values() for row in rows)
@@ -223,7 +223,7 @@ def test_the_users_groups_of_a_tensor_are_joined(tmp_path: Path) -> None:
 
 
 def test_tensors_of_one_name_keep_their_groups(tmp_path: Path) -> None:
-    proto = test_markdown.named("w")
+    proto = test_markdown.model_with_name("w")
     twin = onnx.numpy_helper.from_array(models.ramp(5).astype("<f8"), "w")
     proto.graph.initializer.append(twin)
     ledger = models.audit(tmp_path, proto)

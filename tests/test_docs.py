@@ -85,7 +85,7 @@ SOURCES = sorted(
 
 
 def test_a_page_or_picture_of_ours_that_the_sources_name_exists() -> None:
-    named = {
+    references = {
         (str(path.relative_to(documents.ROOT)), name)
         for path in (*SOURCES, documents.ROOT / "Makefile", documents.ROOT / "CHANGELOG.md")
         for name in re.findall(
@@ -93,8 +93,8 @@ def test_a_page_or_picture_of_ours_that_the_sources_name_exists() -> None:
         )
     }
 
-    assert len(named) > 20
-    assert not [pair for pair in sorted(named) if not (documents.ROOT / pair[1]).exists()]
+    assert len(references) > 20
+    assert not [pair for pair in sorted(references) if not (documents.ROOT / pair[1]).exists()]
 
 
 def test_the_picture_of_the_house_is_that_of_the_import_contracts() -> None:

@@ -71,7 +71,7 @@ def test_every_function_that_a_module_offers_says_what_it_raises(package: Module
         (function.__name__, each)
         for function in offered(package)
         for each in raised(function, set())
-        if not issubclass(each, tuple(told(function)))
+        if not issubclass(each, tuple(declared(function)))
     }
 
     assert silent == {(name, UsageError) for name in NEVER[package.__name__]}
@@ -141,7 +141,7 @@ def section(function: Function, title: str) -> list[str]:
     return [name for names in found for name in names.split(", ")]
 
 
-def told(function: Function) -> Iterator[type[BaseException]]:
+def declared(function: Function) -> Iterator[type[BaseException]]:
     """Yield onnxledger's errors that a docstring names."""
     for name in section(function, "Raises"):
         found = getattr(errors, name, None) or vars(sys.modules[function.__module__]).get(name)
@@ -190,14 +190,14 @@ def _raised(node: ast.AST, scope: Scope, seen: set[Function]) -> Iterator[type[B
                 if callee.__name__.startswith("_"):
                     yield from raised(callee, seen)
                 else:
-                    yield from (each for each in told(callee) if each is not LedgerError)
+                    yield from (each for each in declared(callee) if each is not LedgerError)
     for child in children:
         yield from _raised(child, scope, seen)
 
 
 def caught_by(handler: ast.ExceptHandler, scope: Scope) -> Iterator[type[BaseException]]:
-    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    for found in (scope.get(ast.unparse(each)) for each in named if each is not None):
+    classes = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    for found in (scope.get(ast.unparse(each)) for each in classes if each is not None):
         if isinstance(found, type) and issubclass(found, BaseException):
             yield found
 
@@ -222,13 +222,13 @@ def test_every_number_of_a_record_says_what_it_counts() -> None:
     for record in records:
         (tree,) = ast.parse(inspect.getsource(record)).body
         assert isinstance(tree, ast.ClassDef)
-        said = ast.get_docstring(tree) or ""
-        bare = [field for field, own in numbers(tree) if not own and f"`{field}`" not in said]
+        docstring = ast.get_docstring(tree) or ""
+        bare = [field for field, own in numbers(tree) if not own and f"`{field}`" not in docstring]
         unitless = [
             field
             for field, own in numbers(tree)
             for pattern, unit in UNITS.items()
-            if re.search(pattern, field) and unit not in f"{own} {said}".lower()
+            if re.search(pattern, field) and unit not in f"{own} {docstring}".lower()
         ]
         if bare or unitless:
             wrong[record.__qualname__] = (bare, unitless)
@@ -255,8 +255,8 @@ def numbers(record: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """Yield the numeric fields and properties of a record, each with its docstring."""
     for node, after in itertools.zip_longest(record.body, record.body[1:]):
         if isinstance(node, ast.AnnAssign) and NUMBER.fullmatch(ast.unparse(node.annotation)):
-            is_told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            yield ast.unparse(node.target), ast.unparse(after) if is_told else ""
+            has_docstring = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            yield ast.unparse(node.target), ast.unparse(after) if has_docstring else ""
         elif isinstance(node, ast.FunctionDef) and [*map(ast.unparse, node.decorator_list)] == ["property"]:
             if node.returns is None or not NUMBER.fullmatch(ast.unparse(node.returns)):
                 continue

@@ -34,9 +34,9 @@ from analyzer.pages.page import (
     Page,
     Passage,
     Table,
+    format_cell,
+    format_prose,
     number_of,
-    say,
-    say_prose,
 )
 from analyzer.reports import Report
 
@@ -105,8 +105,8 @@ def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "subject", (page.subject,)
     yield "about", (page.about,)
     for figure in page.figures:
-        if figure.said:
-            yield "figure", (figure.said, figure.value)
+        if figure.phrase:
+            yield "figure", (figure.phrase, figure.value)
     for block in page.blocks:
         match block:
             case Findings():
@@ -115,7 +115,7 @@ def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
                     yield "what it is about", (problem.model,)
                     yield from (("what it is about", (name,)) for name in problem.subjects)
             case Notes():
-                yield from (("note", (say_prose(line),)) for line in block.lines)
+                yield from (("note", (format_prose(line),)) for line in block.lines)
             case Facts():
                 for fact in block.facts:
                     yield "fact", (fact.label,)
@@ -143,25 +143,27 @@ def facts(page: Page) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def ways(cell: Cell, kind: Kind, level: int = 0) -> tuple[str, ...]:
     """Return a cell's permitted spellings: numbers may be exact, and nested names may omit their parent."""
-    text, number = say(cell, kind), number_of(cell)
+    text, number = format_cell(cell, kind), number_of(cell)
     exact = [f"{round(number):,}"] if number is not None else []
     below = [re.split(r"[. /]", text)[-1]] if level else []
     return (text, *exact, *below)
 
 
-def hold(page: Page) -> None:
+def assert_same_facts(page: Page) -> None:
     """Assert that every format has every fact."""
     for name, write in FORMATS.items():
         written = write(page)
         lost = [
-            (where, said) for where, said in facts(page) if not any(squeeze(each) in written for each in said)
+            (where, spellings)
+            for where, spellings in facts(page)
+            if not any(squeeze(each) in written for each in spellings)
         ]
         assert not lost, (name, lost)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_every_format_says_what_the_page_says(make: Callable[[Path], Head], tmp_path: Path) -> None:
-    hold(describe(make(tmp_path)))
+    assert_same_facts(describe(make(tmp_path)))
 
 
 ANSWER = Answer(
@@ -181,11 +183,13 @@ TOTALS = Answer(
 
 @pytest.mark.parametrize("families", [FAMILIES, Answer((), [], "No two are alike")], ids=["some", "none"])
 def test_every_format_says_what_a_lake_says(families: Answer) -> None:
-    hold(describe_answer(ANSWER, "largest"))
-    hold(describe_tables("a/lake", TOTALS, replace(ANSWER, says="Models"), families, [ANSWER], most=1))
+    assert_same_facts(describe_answer(ANSWER, "largest"))
+    assert_same_facts(
+        describe_tables("a/lake", TOTALS, replace(ANSWER, says="Models"), families, [ANSWER], most=1)
+    )
 
 
-def test_each_kind_of_page_is_held_against_its_formats(tmp_path: Path) -> None:
+def test_each_kind_of_page_is_compared_with_its_formats(tmp_path: Path) -> None:
     kinds = set()
     for name, make in MAKERS.items():
         folder = tmp_path / name

@@ -74,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def counted(request: pytest.FixtureRequest) -> Callable[[str, dict[str, int]], None]:
     """`counted(name, found)` compares counts with tests/golden/effort.json, which `make golden` rewrites."""
 
-    def hold(name: str, found: dict[str, int]) -> None:
+    def compare(name: str, found: dict[str, int]) -> None:
         known = json.loads(EFFORT.read_text(encoding="utf-8")) if EFFORT.is_file() else {}
         if request.config.getoption("--update-golden"):
             known = {each: known[each] for each in sorted(COMMANDS) if each in known} | {name: found}
@@ -86,7 +86,7 @@ def counted(request: pytest.FixtureRequest) -> Callable[[str, dict[str, int]], N
         }
         assert not over, f"{name}: {over}; if that is worth it: make golden"
 
-    return hold
+    return compare
 
 
 @pytest.mark.slow
@@ -102,10 +102,10 @@ def test_no_command_takes_a_fifth_more_than_is_written_down(
         run_here(*arguments, cwd=place)
     tracemalloc.start()
     run_here(*arguments, cwd=place)
-    _, held = tracemalloc.get_traced_memory()
+    _, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    counted(name, {"calls": pstats.Stats(profile).total_calls, "bytes held": held})
+    counted(name, {"calls": pstats.Stats(profile).total_calls, "bytes held": most_bytes})
 
 
 FANS = {
@@ -245,21 +245,21 @@ def test_a_small_tensor_that_nothing_explains_takes_a_few_hundred_calls(
 
 
 @pytest.mark.slow
-def test_a_json_report_is_not_held_as_dicts_besides(tmp_path: Path) -> None:
+def test_a_json_report_is_not_kept_in_memory_as_dicts_besides(tmp_path: Path) -> None:
     path = str(crowd(tmp_path, 1000))
-    held = {}
+    extra_bytes = {}
     for style in ("text", "json"):
         run_here("inspect", path, "--format", style)
         tracemalloc.start()
         made = run_here("inspect", path, "--format", style)
-        held[style] = tracemalloc.get_traced_memory()[1] - 3 * len(made.stdout)
+        extra_bytes[style] = tracemalloc.get_traced_memory()[1] - 3 * len(made.stdout)
         tracemalloc.stop()
 
-    assert held["json"] < 1.2 * held["text"]
+    assert extra_bytes["json"] < 1.2 * extra_bytes["text"]
 
 
 @pytest.mark.slow
-def test_norms_whose_axes_were_put_elsewhere_are_held_against_their_own_shift_alone(tmp_path: Path) -> None:
+def test_norms_whose_axes_were_put_elsewhere_are_compared_with_their_own_shift_alone(tmp_path: Path) -> None:
     def calls(count: int) -> int:
         weights = {f"val_{i}": noise(4, 1, 1, seed=i) for i in range(count)}
         lines = [f"x{i + 1} = Mul(x{i}, val_{i})" for i in range(count)]

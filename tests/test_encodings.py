@@ -47,12 +47,12 @@ def model(
         )
         tensor.name = name
         tensors.append(tensor)
-    given = [
+    graph_inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in (inputs or {}).items()
     ]
     graph = helper.make_graph(
-        nodes, "g", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], tensors
+        nodes, "g", graph_inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], tensors
     )
     opsets = [helper.make_opsetid("", 25), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -764,7 +764,7 @@ def test_codes_that_are_added_multiplied_joined_or_chosen(tmp_path, op, place):
         "middle": np.uint8(100),
         "no": np.array([place == 0]),
     }
-    given = np.full(5, op == "QLinearMul", "u1")
+    x = np.full(5, op == "QLinearMul", "u1")
     ours, theirs = ["w", "s", "z"], ["x", "one", "none"]
     operands = [*theirs, *ours] if place else [*ours, *theirs]
     made = ["half", "middle"]
@@ -773,9 +773,9 @@ def test_codes_that_are_added_multiplied_joined_or_chosen(tmp_path, op, place):
         "QLinearWhere": ["no", *operands, *made],
     }.get(op, [*operands, *made])
     axis = {"axis": 0} if op == "QLinearConcat" else {}
-    proto = model([node(op, inputs, **axis)], tensors, {"x": given})
+    proto = model([node(op, inputs, **axis)], tensors, {"x": x})
 
-    found = (run(proto, {"x": given}).astype("f4") - 100) * 0.25
+    found = (run(proto, {"x": x}).astype("f4") - 100) * 0.25
 
     np.testing.assert_array_equal(decode(tmp_path, proto), found[-5:] if place else found[:5])
 
@@ -1124,21 +1124,21 @@ def test_the_experts_of_qmoe_are_what_onnxruntime_computes_with(tmp_path, bits, 
             packed = (experts, rows, -(-blocks * bits // 8)) if block else (experts, -(-rows * bits // 8))
             stored[f"z{slot}"] = RNG.integers(0, 256, packed, dtype="u1")
     inputs = ["x", "router", "w1", "s1", "", "w2", "s2", "", "", "", "", *(["z1", "z2"] if has_zeros else [])]
-    given = {
+    feeds = {
         "x": RNG.standard_normal((6, hidden)).astype("f4"),
         "router": 60 * np.eye(experts, dtype="f4")[[0, 1, 2, 0, 1, 2]],
     }
     attributes = {"k": 1, "expert_weight_bits": bits, "activation_type": "swiglu", "swiglu_fusion": 1}
     attributes |= {"activation_alpha": 1.5, "activation_beta": 0.5} | ({"block_size": block} if block else {})
-    proto = model([node("QMoE", inputs, **attributes)], stored, given)
+    proto = model([node("QMoE", inputs, **attributes)], stored, feeds)
 
     first, second = (decode(tmp_path, proto, f"w{slot}") for slot in (1, 2))
 
     expected = []
-    for token, x in enumerate(given["x"]):
+    for token, x in enumerate(feeds["x"]):
         gate, linear = (first[token % experts] @ x).reshape(-1, 2).T
         expected.append(second[token % experts] @ (gate / (1 + np.exp(-1.5 * gate)) * (linear + 0.5)))
-    error = np.linalg.norm(run(proto, given) - expected) / np.linalg.norm(expected)
+    error = np.linalg.norm(run(proto, feeds) - expected) / np.linalg.norm(expected)
     assert error < (0.02 if (bits, block) == (8, 16) else 1e-5)  # only these round activations too
 
 

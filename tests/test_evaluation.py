@@ -187,7 +187,7 @@ def test_nodes_after_one_another_are_worked_out(tmp_path: Path) -> None:
     }.items(),
     ids=lambda case: case[0],
 )
-def test_what_cannot_be_worked_out_is_nothing(body: tuple[str, str], tmp_path: Path) -> None:
+def test_what_cannot_be_computed_has_no_value(body: tuple[str, str], tmp_path: Path) -> None:
     assert work_out(tmp_path, body[1]) is None
 
 
@@ -208,7 +208,7 @@ def test_a_stored_value_that_a_caller_may_replace_is_nothing(tmp_path: Path) -> 
     assert Evaluator(ledger.model, ledger.wiring).value((), "r") is None
 
 
-def test_no_more_elements_are_made_than_asked_for(tmp_path: Path) -> None:
+def test_no_more_elements_are_made_than_requested(tmp_path: Path) -> None:
     body = "r = ConstantOfShape(size) y = Add(x, r)"
     proto = text_model(f"g (float[n] x) => (float[n] y) {{ {body} }}", {"size": np.array([1 << 40], "i8")})
     ledger = audit(tmp_path, proto)

@@ -47,14 +47,14 @@ def test_text_says_everything_and_keeps_its_lines_short():
     for id_, explanation in EXPLANATIONS.items():
         text = run("explain", id_).stdout
         words = " ".join(text.split())
-        for said in (
+        for part in (
             explanation.title,
             explanation.meaning,
             explanation.cost,
             explanation.seen_by,
             explanation.docs,
         ):
-            assert " ".join(said.split()) in words
+            assert " ".join(part.split()) in words
         prose = [line for line in text.splitlines() if not line.startswith("    ")]
         assert text.startswith(f"{id_}\n")
         assert max(map(len, prose)) <= 80
@@ -64,8 +64,8 @@ def test_text_says_everything_and_keeps_its_lines_short():
 def test_several_ids_are_explained_in_their_order_and_each_once():
     text = run("explain", "old-opset", "fp64-weights", "old-opset").stdout
 
-    said = "\nold-opset\nan opset that onnxruntime does not run (warning).\n\nWhat it means\n  The model"
-    assert said in text
+    second = "\nold-opset\nan opset that onnxruntime does not run (warning).\n\nWhat it means\n  The model"
+    assert second in text
     assert text.count("\nWhat it means\n") == 2
     assert text.index("\nold-opset\n") < text.index("\nfp64-weights\n")
 

@@ -197,7 +197,7 @@ def test_static_export_fixes_every_axis(tmp_path):
     assert [dim.dim_value for dim in shape.dim] == [2, 3, 32, 32]
 
 
-def test_opset_is_the_one_asked_for(tmp_path):
+def test_opset_is_the_requested_one(tmp_path):
     source = write_source("vit", tmp_path)
 
     files = export_source(source, tmp_path / "out", random_weights=True, opset=17, via="torchscript")
@@ -460,7 +460,7 @@ def test_graph_that_is_not_optimized_keeps_every_parameter_as_it_is(exported, na
     assert provenance_of(made.files) == {"optimized": "false"}
 
 
-def test_manifest_of_a_default_export_says_nothing_of_options(exported):
+def test_manifest_of_a_default_export_has_no_options(exported):
     assert provenance_of(exported("bert").files) == {}
 
 
@@ -557,9 +557,9 @@ class Loop:
         self.sessions = {path.stem: onnxruntime.InferenceSession(str(path)) for path in files.models}
         self.state: dict[str, Any] = {}
 
-    def call(self, component: str, given: dict[str, Any]) -> dict[str, Any]:
+    def call(self, component: str, inputs: dict[str, Any]) -> dict[str, Any]:
         session = self.sessions[component]
-        known = {**self.state, **given}
+        known = {**self.state, **inputs}
         feed = {i.name: known[i.name.removeprefix("input.")] for i in session.get_inputs()}
         names = [o.name.removeprefix("output.") for o in session.get_outputs()]
         outputs = dict(zip(names, session.run(None, feed), strict=True))
@@ -579,12 +579,12 @@ def worst_step(made: Exported, prompt: dict[str, Any], steps: int) -> float:
     tokens, worst = prompt[ids], 0.0
     for step in range(steps):
         new = tokens if step == 0 else tokens[:, -1:]
-        given = {**prompt, ids: new}
+        inputs = {**prompt, ids: new}
         if ids == "input_ids":
             first = tokens.shape[1] - new.shape[1]
-            given["attention_mask"] = torch.ones_like(tokens)
-            given["position_ids"] = torch.arange(first, tokens.shape[1]).expand(new.shape)
-        feed = {name: value.numpy() for name, value in given.items()}
+            inputs["attention_mask"] = torch.ones_like(tokens)
+            inputs["position_ids"] = torch.arange(first, tokens.shape[1]).expand(new.shape)
+        feed = {name: value.numpy() for name, value in inputs.items()}
         found = loop.call("prefill" if step == 0 else "decode", feed)["logits"][:, -1]
         with torch.no_grad():
             whole = {name: value for name, value in prompt.items() if name != ids}
@@ -792,11 +792,11 @@ def test_torchscript_translates_differences_of_neighbours(tmp_path, monkeypatch)
 
     model = export_source("differing_net:build", tmp_path / "out", via="torchscript").model
 
-    given = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    array = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    one, two = session.run(None, {session.get_inputs()[0].name: given})
-    assert np.allclose(one, np.diff(given, prepend=given[:, :1] - 1), atol=1e-6)
-    assert np.allclose(two, np.diff(given, n=2, axis=0), atol=1e-6)
+    one, two = session.run(None, {session.get_inputs()[0].name: array})
+    assert np.allclose(one, np.diff(array, prepend=array[:, :1] - 1), atol=1e-6)
+    assert np.allclose(two, np.diff(array, n=2, axis=0), atol=1e-6)
 
 
 CASTING = """

@@ -37,7 +37,9 @@ def linear(*initializers: onnx.TensorProto) -> onnx.ModelProto:
     return proto
 
 
-def told(folder: Path, proto: onnx.ModelProto | bytes, wanted: str) -> tuple[Severity, str, tuple[str, ...]]:
+def describe_finding(
+    folder: Path, proto: onnx.ModelProto | bytes, wanted: str
+) -> tuple[Severity, str, tuple[str, ...]]:
     found = finding(audit(folder, proto), wanted)
     return found.severity, found.message, found.subjects
 
@@ -90,7 +92,11 @@ def test_model_of_nothing_is_empty(tmp_path):
 def test_model_without_parameters_is_weightless(tmp_path):
     proto = text_model("g (float[1] x) => (float[1] y) { h = Relu(x) y = Relu(h) }")
 
-    assert told(tmp_path, proto, "weightless") == (NOTE, "2 nodes, but no stored tensor is a parameter", ())
+    assert describe_finding(tmp_path, proto, "weightless") == (
+        NOTE,
+        "2 nodes, but no stored tensor is a parameter",
+        (),
+    )
 
 
 def test_model_with_a_training_graph_alone_is_read(tmp_path):
@@ -103,7 +109,7 @@ def test_model_with_a_training_graph_alone_is_read(tmp_path):
 # names
 
 
-def test_name_stored_twice_in_one_graph_is_told_and_both_are_counted(tmp_path):
+def test_name_stored_twice_in_one_graph_is_reported_and_both_are_counted(tmp_path):
     ledger = audit(tmp_path, linear(numpy_helper.from_array(ramp(3, 2, start=50), "w")))
 
     found = finding(ledger, "duplicate-name")
@@ -123,22 +129,22 @@ def test_one_name_in_two_graphs_is_no_duplicate(tmp_path):
     assert "duplicate-name" not in finding_ids(audit(tmp_path, proto))
 
 
-def test_name_that_is_no_utf8_is_told_as_it_is_shown(tmp_path):
+def test_name_that_is_no_utf8_is_reported_as_it_is_shown(tmp_path):
     crafted = linear().SerializeToString().replace(b"\x01w", b"\x01\xff")
 
-    assert told(tmp_path, crafted, "non-utf8-name") == (
+    assert describe_finding(tmp_path, crafted, "non-utf8-name") == (
         WARNING,
         "1 name is not UTF-8; shown with bytes escaped",
         (r"\xff",),
     )
 
 
-def test_names_that_steer_a_terminal_are_told(tmp_path):
+def test_names_that_steer_a_terminal_are_reported(tmp_path):
     proto = linear()
     proto.graph.node[0].name = "clear\x1b[2J"
     proto.graph.node[0].input[0] = proto.graph.input[0].name = "\u202ex"
 
-    assert told(tmp_path, proto, "control-characters") == (
+    assert describe_finding(tmp_path, proto, "control-characters") == (
         WARNING,
         "2 names have control or invisible characters; shown escaped",
         ("clear\x1b[2J", "\u202ex"),
@@ -153,12 +159,12 @@ def test_names_that_steer_a_terminal_are_told(tmp_path):
         (10, "so a caller may replace their values"),
     ],
 )
-def test_initializer_that_is_an_input_too_is_told(tmp_path, version, why):
+def test_initializer_that_is_an_input_too_is_reported(tmp_path, version, why):
     proto = linear()
     proto.ir_version = version
     proto.graph.input.append(helper.make_tensor_value_info("w", 1, [3, 2]))
 
-    assert told(tmp_path, proto, "initializer-is-input") == (
+    assert describe_finding(tmp_path, proto, "initializer-is-input") == (
         NOTE,
         f"1 initializer is among the graph's inputs too, {why}",
         ("w",),
@@ -168,11 +174,11 @@ def test_initializer_that_is_an_input_too_is_told(tmp_path, version, why):
 # versions
 
 
-def test_model_without_opsets_is_told(tmp_path):
+def test_model_without_opsets_is_reported(tmp_path):
     proto = linear()
     del proto.opset_import[:]
 
-    severity, message, _ = told(tmp_path, proto, "no-opset")
+    severity, message, _ = describe_finding(tmp_path, proto, "no-opset")
 
     assert severity is WARNING
     assert message.startswith("the model imports no opset")
@@ -199,12 +205,12 @@ def test_opset_that_onnxruntime_does_not_run_is_old(tmp_path, version, is_old):
         ([("", 18), ("my", 0), ("your", -5)], ("my 0", "your -5")),
     ],
 )
-def test_opsets_that_contradict_or_are_no_version_are_told(tmp_path, opsets, subjects):
+def test_opsets_that_contradict_or_are_no_version_are_reported(tmp_path, opsets, subjects):
     proto = linear()
     del proto.opset_import[:]
     proto.opset_import.extend([helper.make_opsetid(domain, version) for domain, version in opsets])
 
-    assert told(tmp_path, proto, "invalid-version") == (
+    assert describe_finding(tmp_path, proto, "invalid-version") == (
         WARNING,
         "opset imports that contradict each other, or are not valid versions",
         subjects,
@@ -219,11 +225,11 @@ def test_opset_that_is_imported_twice_alike_is_no_finding(tmp_path):
 
 
 @pytest.mark.parametrize("version", [0, -1, 999])
-def test_ir_version_that_nobody_knows_is_told(tmp_path, version):
+def test_ir_version_that_nobody_knows_is_reported(tmp_path, version):
     proto = linear()
     proto.ir_version = version
 
-    severity, message, subjects = told(tmp_path, proto, "invalid-version")
+    severity, message, subjects = describe_finding(tmp_path, proto, "invalid-version")
 
     assert (severity, subjects) == (WARNING, ())
     assert message.startswith(
@@ -247,10 +253,10 @@ def function(name: str, calls: str) -> onnx.FunctionProto:
     return helper.make_function("my", name, ["a"], ["b"], nodes, [helper.make_opsetid("my", 1)])
 
 
-def test_functions_that_call_themselves_are_told(tmp_path):
+def test_functions_that_call_themselves_are_reported(tmp_path):
     proto = with_functions(function("f", "g"), function("g", "f"), function("h", "f"))
 
-    severity, message, subjects = told(tmp_path, proto, "recursive-function")
+    severity, message, subjects = describe_finding(tmp_path, proto, "recursive-function")
 
     assert severity is WARNING
     assert subjects[:2] == ("function:my:f", "function:my:g")
@@ -267,13 +273,17 @@ def test_function_that_one_in_a_circle_calls_is_not_recursive_itself(tmp_path):
         [helper.make_opsetid("my", 1)],
     )
 
-    _, _, subjects = told(tmp_path, with_functions(circle, function("h", "")), "recursive-function")
+    _, _, subjects = describe_finding(
+        tmp_path, with_functions(circle, function("h", "")), "recursive-function"
+    )
 
     assert subjects == ("function:my:f",)
 
 
-def test_function_that_exists_twice_is_told(tmp_path):
-    assert told(tmp_path, with_functions(function("f", ""), function("f", "")), "duplicate-function") == (
+def test_function_that_exists_twice_is_reported(tmp_path):
+    assert describe_finding(
+        tmp_path, with_functions(function("f", ""), function("f", "")), "duplicate-function"
+    ) == (
         WARNING,
         "1 function is defined more than once; calls are taken to mean the first definition",
         ("my.f",),
@@ -293,7 +303,7 @@ def nested(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize(("depth", "is_deep"), [(32, False), (33, True), (100, True)])
-def test_graphs_nested_deeper_than_protobuf_reads_are_told(tmp_path, depth, is_deep):
+def test_graphs_nested_deeper_than_protobuf_reads_are_reported(tmp_path, depth, is_deep):
     found = [f for f in audit(tmp_path, nested(depth)).findings if f.id == "deep-nesting"]
 
     message = f"graphs are nested {depth} deep; protobuf parsers stop at 32"
@@ -303,25 +313,25 @@ def test_graphs_nested_deeper_than_protobuf_reads_are_told(tmp_path, depth, is_d
 # wiring
 
 
-def test_value_that_nothing_provides_is_told(tmp_path):
+def test_value_that_nothing_provides_is_reported(tmp_path):
     proto = text_model(
         "g (float[2] x) => (float[2] y) { h = Add(x, nope) k = Add(h, nope) y = Add(k, other) }"
     )
 
-    assert told(tmp_path, proto, "undefined-input") == (
+    assert describe_finding(tmp_path, proto, "undefined-input") == (
         WARNING,
         "2 values are read, but never provided",
         ("nope", "other"),
     )
 
 
-def test_attribute_of_a_function_outside_of_one_is_told(tmp_path):
+def test_attribute_of_a_function_outside_of_one_is_reported(tmp_path):
     proto = linear()
     node = helper.make_node("Constant", [], ["c"])
     node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR, ref_attr_name="given")
     proto.graph.node.append(node)
 
-    severity, message, subjects = told(tmp_path, proto, "undefined-input")
+    severity, message, subjects = describe_finding(tmp_path, proto, "undefined-input")
 
     assert (severity, subjects) == (WARNING, ("c",))
     assert (
@@ -329,20 +339,20 @@ def test_attribute_of_a_function_outside_of_one_is_told(tmp_path):
     )
 
 
-def test_value_that_is_read_before_it_is_computed_is_told(tmp_path):
+def test_value_that_is_read_before_it_is_computed_is_reported(tmp_path):
     proto = text_model("g (float[2] x) => (float[2] y) { y = Relu(h) h = Relu(x) }")
 
-    assert told(tmp_path, proto, "not-sorted") == (
+    assert describe_finding(tmp_path, proto, "not-sorted") == (
         WARNING,
         "1 value is read before being computed, or part of a cycle",
         ("h",),
     )
 
 
-def test_value_that_is_computed_twice_is_told(tmp_path):
+def test_value_that_is_computed_twice_is_reported(tmp_path):
     proto = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) y = Abs(x) x = Neg(y) }")
 
-    assert told(tmp_path, proto, "duplicate-output") == (
+    assert describe_finding(tmp_path, proto, "duplicate-output") == (
         WARNING,
         "2 values are computed by more than one node, or also an input or a stored tensor",
         ("x", "y"),
@@ -362,22 +372,22 @@ def test_value_that_is_computed_twice_is_told(tmp_path):
         (["com.microsoftware", "com.microsoft"], "not ONNX's own"),
     ],
 )
-def test_operators_of_others_are_told_by_their_domain(tmp_path, domains, where):
+def test_operators_of_others_are_reported_by_their_domain(tmp_path, domains, where):
     proto = linear()
     for index, domain in enumerate(domains):
         proto.graph.node.append(helper.make_node("Odd", ["y"], [f"o{index}"], domain=domain))
 
-    severity, message, subjects = told(tmp_path, proto, "custom-domain")
+    severity, message, subjects = describe_finding(tmp_path, proto, "custom-domain")
 
     assert (severity, message) == (NOTE, f"2 nodes use operators that are {where}")
     assert subjects == tuple(f"{d}: {format_many(domains.count(d), 'node')}" for d in sorted(set(domains)))
 
 
-def test_one_operator_of_others_is_told_as_one(tmp_path):
+def test_one_operator_of_others_is_reported_as_one(tmp_path):
     proto = linear()
     proto.graph.node.append(helper.make_node("Odd", ["y"], ["z"], domain="my"))
 
-    _, message, subjects = told(tmp_path, proto, "custom-domain")
+    _, message, subjects = describe_finding(tmp_path, proto, "custom-domain")
 
     assert (message, subjects) == ("1 node uses an operator that is not ONNX's own", ("my: 1 node",))
 
@@ -398,12 +408,12 @@ def test_domains_of_onnx_are_not_those_of_others(tmp_path, domain):
     assert "custom-domain" not in finding_ids(audit(tmp_path, proto))
 
 
-def test_operator_that_onnx_does_not_define_is_told(tmp_path):
+def test_operator_that_onnx_does_not_define_is_reported(tmp_path):
     proto = linear()
     for index, op in enumerate(["NoSuchOp", "", "NoSuchOp"]):
         proto.graph.node.append(helper.make_node(op, ["y"], [f"o{index}"]))
 
-    assert told(tmp_path, proto, "unknown-operator") == (
+    assert describe_finding(tmp_path, proto, "unknown-operator") == (
         WARNING,
         "3 nodes name operators that ONNX does not define",
         (": 1 node", "NoSuchOp: 2 nodes"),
@@ -438,14 +448,14 @@ def test_external_data_that_cannot_be_had_is_an_error_with_its_tensors(tmp_path,
     proto = text_model(LINEAR)
     proto.graph.initializer.append(external("w", [3, 2], **fields))
 
-    assert told(tmp_path, proto, wanted) == (ERROR, message, ("w",))
+    assert describe_finding(tmp_path, proto, wanted) == (ERROR, message, ("w",))
 
 
 def test_tensors_that_miss_one_file_are_one_finding(tmp_path):
     proto = text_model(LINEAR)
     proto.graph.initializer.extend(external(name, [2], location="absent.bin") for name in ("w", "v"))
 
-    assert told(tmp_path, proto, "external-missing") == (
+    assert describe_finding(tmp_path, proto, "external-missing") == (
         ERROR,
         "'absent.bin' is not there (2 tensors, 4 elements, 16 bytes)",
         ("v", "w"),
@@ -456,7 +466,7 @@ def test_payload_that_does_not_fit_its_dims_is_an_error(tmp_path):
     proto = text_model(LINEAR)
     proto.graph.initializer.append(raw("w", [3, 2], 1, bytes(20)))
 
-    assert told(tmp_path, proto, "payload-mismatch") == (
+    assert describe_finding(tmp_path, proto, "payload-mismatch") == (
         ERROR,
         "6 elements of FLOAT need 24 bytes and have 20 (1 tensor)",
         ("w",),
@@ -467,7 +477,7 @@ def test_figures_of_a_misfit_are_those_of_each_of_several_tensors(tmp_path):
     proto = text_model(LINEAR)
     proto.graph.initializer.extend(raw(name, [3, 2], 1, bytes(20)) for name in ("w", "v"))
 
-    _, message, subjects = told(tmp_path, proto, "payload-mismatch")
+    _, message, subjects = describe_finding(tmp_path, proto, "payload-mismatch")
 
     assert message == "6 elements of FLOAT need 24 bytes and have 20 (each of 2 tensors)"
     assert subjects == ("v", "w")
@@ -477,7 +487,7 @@ def test_strings_that_are_not_there_have_no_bytes_by_their_shape(tmp_path):
     proto = text_model(LINEAR)
     proto.graph.initializer.append(external("w", [3, 2], TensorProto.STRING, location="absent.bin"))
 
-    _, message, _ = told(tmp_path, proto, "external-missing")
+    _, message, _ = describe_finding(tmp_path, proto, "external-missing")
 
     assert message == "'absent.bin' is not there (1 tensor, 6 elements)"
 
@@ -507,17 +517,19 @@ def test_negative_dimension_is_an_error_and_the_rest_is_counted(tmp_path):
 
 
 def test_unknown_dtype_is_an_error(tmp_path):
-    assert told(tmp_path, linear(raw("odd", [2], 99, b"1234")), "unknown-dtype") == (
+    assert describe_finding(tmp_path, linear(raw("odd", [2], 99, b"1234")), "unknown-dtype") == (
         ERROR,
         "no element type has the number 99 (1 tensor)",
         ("odd",),
     )
 
 
-def test_keys_of_external_data_that_mean_nothing_are_told(tmp_path):
+def test_keys_of_external_data_that_mean_nothing_are_reported(tmp_path):
     (tmp_path / "v.bin").write_bytes(bytes(8))
 
-    assert told(tmp_path, linear(external("v", [2], location="v.bin", evil="x")), "unknown-fields") == (
+    assert describe_finding(
+        tmp_path, linear(external("v", [2], location="v.bin", evil="x")), "unknown-fields"
+    ) == (
         WARNING,
         "external data has unknown keys: evil (1 tensor)",
         ("v",),
@@ -527,7 +539,7 @@ def test_keys_of_external_data_that_mean_nothing_are_told(tmp_path):
 # bytes
 
 
-def test_fields_that_the_format_does_not_define_are_told(tmp_path):
+def test_fields_that_the_format_does_not_define_are_reported(tmp_path):
     ledger = audit(tmp_path, linear().SerializeToString() + block(500, "x" * 300))
 
     unknown = next(account.nbytes for account in ledger.accounts if account.name == UNKNOWN)
@@ -536,8 +548,8 @@ def test_fields_that_the_format_does_not_define_are_told(tmp_path):
     assert found.message.startswith("304 bytes are in fields that the ONNX format does not define")
 
 
-@pytest.mark.parametrize(("length", "is_told"), [(900, False), (1100, True)])
-def test_notes_on_nodes_that_could_be_stripped_are_told(tmp_path, length, is_told):
+@pytest.mark.parametrize(("length", "is_reported"), [(900, False), (1100, True)])
+def test_notes_on_nodes_that_could_be_stripped_are_reported(tmp_path, length, is_reported):
     proto = linear()
     set_metadata(proto.graph.node[0], {"pkg.torch.onnx.stack_trace": "x" * length})
 
@@ -545,25 +557,27 @@ def test_notes_on_nodes_that_could_be_stripped_are_told(tmp_path, length, is_tol
 
     noted = next(account.nbytes for account in ledger.accounts if account.name == NODE_METADATA)
     found = [f for f in ledger.findings if f.id == "strippable-metadata"]
-    assert [(f.severity, f.subjects) for f in found] == [(NOTE, ())] * is_told
+    assert [(f.severity, f.subjects) for f in found] == [(NOTE, ())] * is_reported
     assert all(f.message.startswith(f"{noted:,} bytes could be stripped") for f in found)
 
 
-def test_external_bytes_that_belong_to_no_tensor_are_told(tmp_path):
+def test_external_bytes_that_belong_to_no_tensor_are_reported(tmp_path):
     (tmp_path / "v.bin").write_bytes(b"\1" * 20)
 
-    assert told(tmp_path, linear(external("v", [2], location="v.bin", offset=4)), "external-orphaned") == (
+    assert describe_finding(
+        tmp_path, linear(external("v", [2], location="v.bin", offset=4)), "external-orphaned"
+    ) == (
         WARNING,
         "12 bytes of external files belong to no tensor",
         ("v.bin: 4 bytes at offset 0", "v.bin: 8 bytes at offset 12"),
     )
 
 
-def test_external_tensors_that_overlap_in_part_are_told(tmp_path):
+def test_external_tensors_that_overlap_in_part_are_reported(tmp_path):
     (tmp_path / "v.bin").write_bytes(b"\1" * 12)
     tensors = [external("a", [2], location="v.bin"), external("b", [2], location="v.bin", offset=4)]
 
-    assert told(tmp_path, linear(*tensors), "external-overlap") == (
+    assert describe_finding(tmp_path, linear(*tensors), "external-overlap") == (
         WARNING,
         "1 tensor begins within the external data of another; their bytes are booked once",
         ("a and b",),
@@ -573,8 +587,10 @@ def test_external_tensors_that_overlap_in_part_are_told(tmp_path):
 # single entries
 
 
-def test_initializer_that_nothing_reads_is_told_with_its_bytes(tmp_path):
-    assert told(tmp_path, linear(numpy_helper.from_array(ramp(5), "idle")), "unused-initializer") == (
+def test_initializer_that_nothing_reads_is_reported_with_its_bytes(tmp_path):
+    assert describe_finding(
+        tmp_path, linear(numpy_helper.from_array(ramp(5), "idle")), "unused-initializer"
+    ) == (
         WARNING,
         "5 elements (20 bytes) in 1 initializer that no output depends on",
         ("idle",),
@@ -604,18 +620,18 @@ def test_initializer_read_only_in_a_nested_graph_is_not_unused(tmp_path):
     assert finding_ids(audit(tmp_path, proto)) == []
 
 
-def test_weights_in_constant_nodes_are_told(tmp_path):
+def test_weights_in_constant_nodes_are_reported(tmp_path):
     proto = text_model("""
         g (float[1,3] x) => (float[1,2] y) { w = Constant<value = float[3,2] {1,2,3,4,5,6}>() y = MatMul(x, w) }
     """)
 
-    severity, message, subjects = told(tmp_path, proto, "constant-weights")
+    severity, message, subjects = describe_finding(tmp_path, proto, "constant-weights")
 
     assert (severity, subjects) == (NOTE, ("w",))
     assert message.startswith("6 parameters are in Constant nodes")
 
 
-def test_weights_in_a_list_of_a_constant_node_are_told_too(tmp_path):
+def test_weights_in_a_list_of_a_constant_node_are_reported_too(tmp_path):
     proto = text_model("""
         g (float[1,3] x) => (float[3] y) { w = Constant<value_floats = [1.0, 2.0, 3.0]>() y = MatMul(x, w) }
     """)
@@ -639,23 +655,27 @@ def test_tensor_of_an_attribute_is_no_constant_weight(tmp_path):
         ("c16", "6 learned elements are stored in 64 bits; 32 bits would take 48 bytes less"),
     ],
 )
-def test_weights_of_64_bits_are_told_with_what_32_would_save(tmp_path, dtype, message):
+def test_weights_of_64_bits_are_reported_with_what_32_would_save(tmp_path, dtype, message):
     proto = text_model(LINEAR, {"w": ramp(3, 2).astype(dtype)})
 
-    assert told(tmp_path, proto, "fp64-weights") == (WARNING, message, ("w",))
+    assert describe_finding(tmp_path, proto, "fp64-weights") == (WARNING, message, ("w",))
 
 
-def test_elements_that_no_rule_explains_are_told(tmp_path):
+def test_elements_that_no_rule_explains_are_reported(tmp_path):
     proto = linear(numpy_helper.from_array(ramp(5), "odd"))
     proto.graph.node.append(helper.make_node("Relu", ["odd"], ["z"]))
 
-    assert told(tmp_path, proto, "unattributed") == (WARNING, "5 elements that no rule explains", ("odd",))
+    assert describe_finding(tmp_path, proto, "unattributed") == (
+        WARNING,
+        "5 elements that no rule explains",
+        ("odd",),
+    )
 
 
 # contents
 
 
-def test_copies_are_told_with_elements_bytes_and_names(tmp_path):
+def test_copies_are_reported_with_elements_bytes_and_names(tmp_path):
     proto = text_model(
         "g (float[1,3] x) => (float[1,3] y) { h = MatMul(x, a) k = MatMul(h, b) y = MatMul(k, t) }",
         {"a": ramp(3, 3), "b": ramp(3, 3), "t": ramp(3, 3).T.copy()},
@@ -670,24 +690,24 @@ def test_copies_are_told_with_elements_bytes_and_names(tmp_path):
     )
 
 
-def test_tensors_of_one_value_are_told(tmp_path):
+def test_tensors_of_one_value_are_reported(tmp_path):
     proto = text_model(
         "g (float[1,3] x) => (float[1,2] y) { h = MatMul(x, w) y = Add(h, b) }",
         {"w": ramp(3, 2), "b": np.zeros(2, "f4")},
     )
 
-    assert told(tmp_path, proto, "constant-filled") == (
+    assert describe_finding(tmp_path, proto, "constant-filled") == (
         NOTE,
         "2 learned elements are in tensors of one value throughout",
         ("b",),
     )
 
 
-def test_tensors_with_nan_or_infinity_are_told(tmp_path):
+def test_tensors_with_nan_or_infinity_are_reported(tmp_path):
     broken = ramp(3, 2)
     broken[1, 1] = np.inf
 
-    assert told(tmp_path, text_model(LINEAR, {"w": broken}), "nan-or-inf") == (
+    assert describe_finding(tmp_path, text_model(LINEAR, {"w": broken}), "nan-or-inf") == (
         WARNING,
         "1 tensor holds NaN or infinity",
         ("w",),
@@ -703,8 +723,10 @@ def filled(
     return f"g ({feed}) => (float[1,200] y) {{ {shape} w = ConstantOfShape(shape) {reader} }}"
 
 
-def test_weights_that_are_made_when_the_model_runs_are_told(tmp_path):
-    severity, message, subjects = told(tmp_path, text_model(filled("y = MatMul(x, w)")), "runtime-weights")
+def test_weights_that_are_made_when_the_model_runs_are_reported(tmp_path):
+    severity, message, subjects = describe_finding(
+        tmp_path, text_model(filled("y = MatMul(x, w)")), "runtime-weights"
+    )
 
     assert (severity, subjects) == (WARNING, ("w",))
     assert message.startswith("600 elements are made by ConstantOfShape when the model runs")
@@ -739,7 +761,7 @@ def test_shape_of_what_is_made_may_be_stored_anywhere(tmp_path, carrier):
     ],
     ids=["an addend", "no weight", "a caller's shape", "a computed shape", "no shape"],
 )
-def test_what_is_made_for_anything_else_is_not_told(tmp_path, text):
+def test_what_is_made_for_anything_else_is_not_reported(tmp_path, text):
     assert "runtime-weights" not in finding_ids(audit(tmp_path, text_model(text)))
 
 
@@ -756,7 +778,7 @@ def test_runtime_weights_of_a_model_of_others_are_all_that_it_has(shared):
 # groups
 
 
-def test_groups_that_overlap_are_told_with_what_is_counted_twice(tmp_path):
+def test_groups_that_overlap_are_reported_with_what_is_counted_twice(tmp_path):
     weights = {
         "enc.a.weight": ramp(3, 3),
         "enc.b.weight": ramp(3, 3, start=50),
@@ -868,19 +890,19 @@ def test_rows_that_end_within_a_block_are_padded(tmp_path, k):
 
 
 @pytest.mark.parametrize(
-    ("codes", "counted", "said"),
+    ("codes", "counted", "detail"),
     [
         (np.arange(48, dtype="u1"), 48, "c has 48 bytes, 128 elements of 4 bits take 64"),
         (np.arange(640, dtype="i4"), 128, "c has 2,560 bytes, 128 elements of 4 bits take 64"),
     ],
 )
-def test_codes_that_are_not_as_many_as_the_operator_says_are_told(tmp_path, codes, counted, said):
+def test_codes_that_are_not_as_many_as_the_operator_says_are_reported(tmp_path, codes, counted, detail):
     proto = unpacked({"c": codes})
 
-    severity, message, subjects = told(tmp_path, proto, "packed-mismatch")
+    severity, message, subjects = describe_finding(tmp_path, proto, "packed-mismatch")
 
     assert severity is Severity.ERROR
-    assert message == f"1 packed weight disagrees with the operator: {said}"
+    assert message == f"1 packed weight disagrees with the operator: {detail}"
     assert subjects == ("c",)
     assert audit(tmp_path, proto).parameters == counted
 

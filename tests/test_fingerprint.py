@@ -127,7 +127,7 @@ def test_an_export_reads_as_exported(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_is_compared_with_a_manifest_that_tells_no_wiring(tmp_path: Path) -> None:
+def test_nothing_is_compared_with_a_manifest_without_wiring(tmp_path: Path) -> None:
     assert compare_wiring(bridge(tmp_path, export())) == ("not-compared", None)
 
 

@@ -15,7 +15,7 @@ from analyzer.account.ledger import Ledger
 from analyzer.documents.inspect import Value
 from analyzer.formats import RenderOptions
 from analyzer.formats.text import render_text
-from analyzer.pages.inspect import say_value
+from analyzer.pages.inspect import format_value
 from analyzer.reports import Inspection
 
 
@@ -71,7 +71,7 @@ def test_many_files_that_are_not_there_are_one_line(tmp_path):
     assert line.endswith(" [external-missing]")
 
 
-def test_a_finding_is_one_line_and_all_of_it_where_all_is_asked_for(tmp_path):
+def test_a_finding_is_one_line_and_all_of_it_where_all_is_requested(tmp_path):
     ledger = deep(tmp_path)
 
     short, whole = screen(ledger), screen(ledger, verbose=True)
@@ -113,7 +113,7 @@ def test_a_group_that_is_mostly_layers_is_opened_and_what_it_has_besides_stands_
     assert sum(group.parameters for group in grouping.layers) == ledger.parameters
 
 
-def test_a_depth_that_is_asked_for_opens_nothing(tmp_path):
+def test_a_requested_depth_opens_nothing(tmp_path):
     ledger = branched(tmp_path)
 
     assert not group_by(ledger, "scope", 1).layers
@@ -137,7 +137,7 @@ def test_stages_stand_in_the_order_of_the_computation(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dims", "said"),
+    ("dims", "expected"),
     [
         (["batch", 3], "FLOAT batch x 3"),
         (["unk__68", "Transposeenh_dim_0", "s18", -1, None], "FLOAT ? x ? x ? x ? x ?"),
@@ -146,8 +146,8 @@ def test_stages_stand_in_the_order_of_the_computation(tmp_path):
         (None, "FLOAT of any rank"),
     ],
 )
-def test_axes_that_nobody_named_have_no_name(dims, said):
-    assert say_value(Value(name="x", dtype="FLOAT", shape=dims)) == said
+def test_axes_that_nobody_named_have_no_name(dims, expected):
+    assert format_value(Value(name="x", dtype="FLOAT", shape=dims)) == expected
 
 
 def test_a_shape_is_not_broken_over_lines_and_names_that_count_are_one(tmp_path):
@@ -170,7 +170,7 @@ def test_a_file_without_parameters_has_no_column_for_them(tmp_path):
     assert title.split() == ["op", "stored", "elements", "bytes", "tensors", "nodes"]
 
 
-def test_an_opset_that_no_node_is_of_is_not_told(tmp_path):
+def test_an_opset_that_no_node_is_of_is_not_printed(tmp_path):
     proto = text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     proto.opset_import.append(onnx.helper.make_opsetid("ai.onnx.preview.training", 1))
 

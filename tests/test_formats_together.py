@@ -47,7 +47,7 @@ def test_quiet_writes_the_files_and_prints_nothing(model: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("suffix", [".docx", "", ".sarifx", ".tex", ".png"])
-def test_a_suffix_without_a_format_is_told_before_anything_is_written(
+def test_a_suffix_without_a_format_is_reported_before_anything_is_written(
     suffix: str, model: Path, tmp_path: Path
 ) -> None:
     result = run_here("inspect", model, *outputs(tmp_path, ".md", suffix))
@@ -58,7 +58,9 @@ def test_a_suffix_without_a_format_is_told_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == [model.name]
 
 
-def test_a_file_that_cannot_be_written_is_told_and_the_others_are_whole(model: Path, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_and_the_others_are_whole(
+    model: Path, tmp_path: Path
+) -> None:
     full = tmp_path / "a.csv"
     full.symlink_to("/dev/full")
     result = run_here("inspect", model, *outputs(tmp_path, ".md"), "-o", full, *outputs(tmp_path, ".json"))
@@ -73,7 +75,9 @@ def test_a_file_that_cannot_be_written_is_told_and_the_others_are_whole(model: P
             json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_a_folder_that_is_not_there_is_told_before_anything_is_written(model: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported_before_anything_is_written(
+    model: Path, tmp_path: Path
+) -> None:
     nowhere = tmp_path / "nowhere" / "a.csv"
     result = run_here("inspect", model, *outputs(tmp_path, ".md"), "-o", nowhere)
 
@@ -188,9 +192,7 @@ def test_format_takes_what_the_registry_says_is_printed(name: str) -> None:
     assert style.default == style.type.choices[0] == USUAL
 
 
-def test_every_printed_format_is_text_of_the_file_that_its_suffix_asks_for(
-    model: Path, tmp_path: Path
-) -> None:
+def test_every_printed_format_is_the_text_of_the_file_with_its_suffix(model: Path, tmp_path: Path) -> None:
     for name in TEXTS:
         path = tmp_path / f"a{FORMATS[name].suffix}"
         result = run_here("inspect", model, "--format", name, "-o", path)

@@ -63,12 +63,12 @@ def test_an_untied_head_and_a_padded_vocabulary_are_told_apart(
     model = alone(exported("bert-untied", via="torchscript").files.model, tmp_path)
     report, code = answer(config("bert"), "--against", model)
     assert code == 1
-    told = {reason["part"]: reason for reason in report["reasons"]}
-    assert set(told) == set(differing(report))
-    assert "padded from 99 to 104, a multiple of 8" in told["embeddings/word embeddings"]["sentence"]
-    assert "padded from 99 to 104, a multiple of 8" in told["masked LM head/head bias"]["sentence"]
-    assert "the head is untied" in told["masked LM head/output matrix"]["sentence"]
-    assert told["masked LM head/output matrix"]["elements"] == 104 * 32
+    reasons = {reason["part"]: reason for reason in report["reasons"]}
+    assert set(reasons) == set(differing(report))
+    assert "padded from 99 to 104, a multiple of 8" in reasons["embeddings/word embeddings"]["sentence"]
+    assert "padded from 99 to 104, a multiple of 8" in reasons["masked LM head/head bias"]["sentence"]
+    assert "the head is untied" in reasons["masked LM head/output matrix"]["sentence"]
+    assert reasons["masked LM head/output matrix"]["elements"] == 104 * 32
     assert report["difference"] == 5 * 32 + 5 + 104 * 32
 
 
@@ -86,13 +86,13 @@ def test_a_missing_pooler_is_named(exported: Exports, config: Any) -> None:
     model = exported("bert").files.model
     report, code = answer(config("bert"), "--class", "BertModel", "--against", model)
     assert code == 1
-    told = {reason["part"]: reason for reason in report["reasons"]}
-    assert told["pooler/pooler"]["sentence"] == "missing, as in BertForMaskedLM"
-    assert told["pooler/pooler"]["elements"] == -(32 * 32 + 32)
+    reasons = {reason["part"]: reason for reason in report["reasons"]}
+    assert reasons["pooler/pooler"]["sentence"] == "missing, as in BertForMaskedLM"
+    assert reasons["pooler/pooler"]["elements"] == -(32 * 32 + 32)
     assert sum(reason["elements"] for reason in report["reasons"]) == report["difference"]
 
 
-def test_what_the_exporter_merged_is_told_by_the_manifest_beside_the_file(
+def test_what_the_exporter_merged_is_known_from_the_manifest_beside_the_file(
     exported: Exports, config: Any
 ) -> None:
     model = exported("bert", fresh=True).files.model

@@ -93,7 +93,7 @@ def test_what_pytorch_and_the_file_have_adds_up_in_the_text() -> None:
     assert "pooler: +590,592, present, as in BertModel" in text
 
 
-def test_agreement_is_said_of_both_sides() -> None:
+def test_agreement_is_reported_for_both_sides() -> None:
     report = formula_reports.agreeing()
     assert "PyTorch agrees with the formula, part by part" in render_text(report)
     census = report.checked.census
@@ -139,7 +139,7 @@ def test_as_many_parameters_but_others_differ() -> None:
     assert "embeddings/embeddings norm: -768, nothing explains it" in text
 
 
-def test_what_no_reason_is_given_for_is_told() -> None:
+def test_what_no_reason_is_given_for_is_reported() -> None:
     report = formula_reports.compared()
     checked = dataclasses.replace(report.checked, reasons=report.checked.reasons[:1])
     text = render_text(dataclasses.replace(report, checked=checked))
@@ -196,7 +196,7 @@ def test_the_cache_of_an_encoder_and_a_decoder_has_both() -> None:
     assert "11.41 MiB for 448 tokens and 1,500 positions" in text
 
 
-def test_weights_and_cache_are_added_up_and_a_context_that_is_too_long_is_told() -> None:
+def test_weights_and_cache_are_added_up_and_a_context_that_is_too_long_is_reported() -> None:
     formula = formula_reports.count({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
     text = " ".join(render_text(FormulaReport(Checked(formula), tokens=5000)).split())
     assert "175.78 MiB for 5,000 tokens; the model is made for 1,024 at most" in text

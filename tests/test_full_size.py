@@ -64,7 +64,7 @@ def studied(workplace: Path, printed: dict[Path, list[documents.Step]]) -> Path:
 
 
 @pytest.fixture
-def ask(studied: Path):
+def run_json(studied: Path):
     """Return a function that runs a command in the folder of the exports, and returns its JSON answer."""
 
     def answer(command: str) -> dict:
@@ -77,13 +77,13 @@ def ask(studied: Path):
 
 @pytest.mark.parametrize(("folder", "count"), COUNTED)
 def test_the_file_alone_says_the_published_count(
-    ask, workplace: Path, tmp_path: Path, folder: str, count: int
+    run_json, workplace: Path, tmp_path: Path, folder: str, count: int
 ):
     # Only the model's own files are linked, so that no other file can be read.
     for file in (workplace / folder).glob("model.onnx*"):
         (tmp_path / file.name).hardlink_to(file)
 
-    document = ask(f"inspect {tmp_path / 'model.onnx'}")
+    document = run_json(f"inspect {tmp_path / 'model.onnx'}")
 
     assert document["totals"]["parameters"] == count
     assert sum(group["parameters"] for group in document["groups"]) == count
@@ -93,8 +93,8 @@ def test_the_file_alone_says_the_published_count(
 
 
 @pytest.mark.parametrize(("folder", "count"), COUNTED)
-def test_it_reconciles_to_zero(ask, folder: str, count: int):
-    document = ask(f"reconcile {folder}/model.onnx")
+def test_it_reconciles_to_zero(run_json, folder: str, count: int):
+    document = run_json(f"reconcile {folder}/model.onnx")
 
     rows = {row["line"]: row for row in document["bridge"]}
     assert document["balanced"] is True
@@ -106,8 +106,8 @@ def test_it_reconciles_to_zero(ask, folder: str, count: int):
     assert sum(parameter["elements"] for parameter in document["parameters"]) == count
 
 
-def test_bert_is_the_sum_of_its_three_parts(ask):
-    document = ask(f"inspect {BERT}/model.onnx --by scope --depth 1")
+def test_bert_is_the_sum_of_its_three_parts(run_json):
+    document = run_json(f"inspect {BERT}/model.onnx --by scope --depth 1")
 
     parts = {group["group"]: group for group in document["groups"] if group["parameters"]}
     assert {name: group["parameters"] for name, group in parts.items()} == {
@@ -118,9 +118,9 @@ def test_bert_is_the_sum_of_its_three_parts(ask):
     assert [round(100 * parts[name]["share"], 4) for name in sorted(parts)] == [21.7726, 77.6879, 0.5394]
 
 
-def test_albert_against_bert_with_the_overlap_of_its_groups(ask):
-    albert = ask(f"inspect {ALBERT}/model.onnx {STUDY_GROUPS}")
-    comparison = ask(f"compare {ALBERT}/model.onnx {BERT}/model.onnx {STUDY_GROUPS}")
+def test_albert_against_bert_with_the_overlap_of_its_groups(run_json):
+    albert = run_json(f"inspect {ALBERT}/model.onnx {STUDY_GROUPS}")
+    comparison = run_json(f"compare {ALBERT}/model.onnx {BERT}/model.onnx {STUDY_GROUPS}")
 
     ratios = {group["group"]: 100 * group["parameters"]["ratio"] for group in comparison["groups"]}
     counts = {group["group"]: group["parameters"] for group in albert["groups"]}
@@ -131,8 +131,8 @@ def test_albert_against_bert_with_the_overlap_of_its_groups(ask):
     assert stored - albert["overlap"] + albert["ungrouped"] == albert["totals"]["stored_elements"]
 
 
-def test_the_199_parameters_have_their_pytorch_names(ask, workplace: Path):
-    document = ask(f"inspect {BERT}/model.onnx")
+def test_the_199_parameters_have_their_pytorch_names(run_json, workplace: Path):
+    document = run_json(f"inspect {BERT}/model.onnx")
     manifest = json.loads((workplace / BERT / "manifest.json").read_text())
 
     listed = {
@@ -145,9 +145,9 @@ def test_the_199_parameters_have_their_pytorch_names(ask, workplace: Path):
     assert listed == expected
 
 
-def test_the_legacy_file_stores_132_955_194_and_names_the_copied_matrix(ask):
-    document = ask("inspect mlm-legacy/model.onnx")
-    bridge = {row["line"]: row for row in ask("reconcile mlm-legacy/model.onnx")["bridge"]}
+def test_the_legacy_file_stores_132_955_194_and_names_the_copied_matrix(run_json):
+    document = run_json("inspect mlm-legacy/model.onnx")
+    bridge = {row["line"]: row for row in run_json("reconcile mlm-legacy/model.onnx")["bridge"]}
 
     copies = [tensor for tensor in document["tensors"] if tensor["copy_of"]]
     assert document["roles"]["parameter"]["stored_elements"] == 132_955_194
@@ -160,8 +160,8 @@ def test_the_legacy_file_stores_132_955_194_and_names_the_copied_matrix(ask):
 
 if "fresh" in OTHERS:
 
-    def test_merged_equal_vectors_are_85_of_zeros_and_24_of_ones(ask, workplace: Path):
-        document = ask("reconcile fresh/model.onnx")
+    def test_merged_equal_vectors_are_85_of_zeros_and_24_of_ones(run_json, workplace: Path):
+        document = run_json("reconcile fresh/model.onnx")
 
         (row,) = [row for row in document["bridge"] if row["line"] == "deduplicated"]
         model = onnx.load(workplace / "fresh" / "model.onnx")
@@ -192,8 +192,8 @@ if "fresh" in OTHERS:
     ("folder", "line", "culprit"),
     [("dropped", "missing", "pooler.weight"), ("added", "unexplained", "extra")],
 )
-def test_tampering_is_named(ask, folder: str, line: str, culprit: str):
-    document = ask(f"reconcile {folder}/model.onnx")
+def test_tampering_is_named(run_json, folder: str, line: str, culprit: str):
+    document = run_json(f"reconcile {folder}/model.onnx")
 
     assert document["balanced"] is False
     assert [finding["subjects"] for finding in document["findings"] if finding["id"] == line] == [[culprit]]

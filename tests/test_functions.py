@@ -151,10 +151,10 @@ def test_calls_that_double_at_every_step_are_a_number_and_take_no_time():
 def test_more_calls_than_can_be_told_apart_have_no_number():
     chain = [function(f"f{i}", call(f"f{i + 1}"), call(f"f{i + 1}")) for i in range(200)]
 
-    told = numbers([call("f0")], *chain, function("f200"))
+    counts = numbers([call("f0")], *chain, function("f200"))
 
-    assert told["f128"] == (2, 1 << 128)
-    assert [told[f"f{i}"] for i in (129, 200)] == [(2, None), (2, None)]
+    assert counts["f128"] == (2, 1 << 128)
+    assert [counts[f"f{i}"] for i in (129, 200)] == [(2, None), (2, None)]
 
 
 def test_function_in_a_circle_is_recursive_and_what_it_calls_is_not():

@@ -110,9 +110,7 @@ def test_length_of_eleven_bytes_within_a_run_is_no_message(tmp_path, number):
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["sampled", "full"])
-def test_what_a_fuzzer_holds_files_against_takes_a_plain_model_and_one_cut_short(
-    tmp_path: Path, full: bool
-) -> None:
+def test_the_checks_of_a_fuzzer_take_a_plain_model_and_a_truncated_one(tmp_path: Path, full: bool) -> None:
     content = model(node("Relu", ["x"], ["y"]), block(5, tensor("w", [1], FLOAT)))
 
     assert check_file(save(tmp_path, content), content, full=full) == "counted"
@@ -195,7 +193,7 @@ def test_packed_dims_of_megabytes_are_refused_unread(tmp_path):
         audit_model(save(tmp_path, model(dims)))
 
 
-def test_note_with_a_number_of_thousands_of_digits_tells_nothing(tmp_path):
+def test_note_with_a_number_of_thousands_of_digits_is_ignored(tmp_path):
     note = block(4, block(1, "pkg.onnxscript.optimizer.folded_from"), block(2, f"[0x{'f' * 5000}]"))
     value = block(13, block(1, "w"), note)
 

@@ -98,7 +98,7 @@ def test_format_says_what_stdout_gets(style: str, model: Path) -> None:
     assert result.stdout.endswith("\n")
 
 
-def test_a_terminal_gets_no_graph_and_is_told_what_to_do(
+def test_a_terminal_gets_no_graph_and_a_message_what_to_do(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analyzer.commands.graph.is_terminal", lambda stream: True)
@@ -135,15 +135,13 @@ def test_suffix_says_what_each_file_gets(model: Path, tmp_path: Path) -> None:
     jsonschema.validate(json.loads((tmp_path / "out.json").read_text()), load_schema("graph"))
 
 
-def test_quiet_says_nothing(model: Path, tmp_path: Path) -> None:
+def test_quiet_prints_nothing(model: Path, tmp_path: Path) -> None:
     result = run(model, "-o", tmp_path / "out.svg", "--quiet")
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_picture_is_folded_and_shows_what_is_learned_unless_told_otherwise(
-    model: Path, tmp_path: Path
-) -> None:
+def test_picture_is_folded_and_shows_what_is_learned_by_default(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.svg"
 
     run(model, "--depth", 2, "-o", path)
@@ -157,7 +155,7 @@ def test_picture_is_folded_and_shows_what_is_learned_unless_told_otherwise(
     assert all(text in second for text in (">layer.0<", ">layer.1<", ">act<"))
 
 
-def test_other_formats_are_as_they_are_unless_told_otherwise(model: Path, tmp_path: Path) -> None:
+def test_other_formats_are_unfolded_by_default(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
 
     run(model, "--collapse", "--depth", 2, "-o", path)
@@ -192,7 +190,7 @@ def test_groups_of_a_config_are_drawn(model: Path, tmp_path: Path) -> None:
     assert names(tmp_path / "out.json") == ["x", "mine", "[ungrouped]", "y"]
 
 
-def test_metric_says_what_model_explorer_is_told(model: Path) -> None:
+def test_metric_says_what_model_explorer_gets(model: Path) -> None:
     found = {
         metric: json.loads(run(model, "--format", "model-explorer", "--metric", metric).stdout)["results"]
         for metric in ("parameters", "stored-elements", "bytes")
@@ -401,8 +399,8 @@ def bert(tmp_path: Path) -> Path:
     )
     values = ["x", *(f"h{i}" for i in range(len(layers) - 1)), "y"]
     lines = [
-        f"[n{i}] {output} = MatMul({given}, w{i})"
-        for i, (given, output) in enumerate(itertools.pairwise(values))
+        f"[n{i}] {output} = MatMul({source}, w{i})"
+        for i, (source, output) in enumerate(itertools.pairwise(values))
     ]
     proto = text_model("g (float[1,2] x) => (float[1,2] y) { " + " ".join(lines) + " }")
     for number, (layer, node) in enumerate(zip(layers, proto.graph.node, strict=True)):

@@ -167,8 +167,8 @@ def test_networkx_reads_the_json_back(draw, tmp_path):
 def test_json_has_names_as_they_are(tmp_path):
     document = json.loads(FORMATS["json"](whole(nasty(tmp_path))))
 
-    named = {row["name"] for row in document["nodes"]}
-    assert {name for name in NASTY if "\x00" not in name} <= {name.removesuffix(".weight") for name in named}
+    names = {row["name"] for row in document["nodes"]}
+    assert {name for name in NASTY if "\x00" not in name} <= {name.removesuffix(".weight") for name in names}
 
 
 def test_parent_and_copy_are_ids_of_other_vertices(tmp_path):
@@ -208,10 +208,10 @@ def test_networkx_reads_the_graphml_with_types(draw, tmp_path):
 
     assert len(found) == len(report.graph)
     assert found.number_of_edges() == report.graph.number_of_edges()
-    for (_, read), (_, given) in zip(found.nodes(data=True), report.graph.nodes(data=True), strict=True):
+    for (_, read), (_, original) in zip(found.nodes(data=True), report.graph.nodes(data=True), strict=True):
         for name in ("kind", "name", "parameters", "bytes", "share", "op_type"):
-            assert read.get(name) == given.get(name)
-            assert type(read.get(name)) is type(given.get(name))
+            assert read.get(name) == original.get(name)
+            assert type(read.get(name)) is type(original.get(name))
     assert found.graph["collapsed"] is report.graph.graph["collapsed"]
 
 
@@ -442,13 +442,13 @@ def test_more_boxes_than_anybody_could_read_are_refused():
 
 def test_first_layout_that_answers_is_drawn(tmp_path):
     graph = groups(model(tmp_path)).graph
-    asked: list[str] = []
+    tried: list[str] = []
 
     def absent(sizes: Any, arrows: Any) -> None:
-        asked.append("absent")
+        tried.append("absent")
 
     assert render_svg(graph, (absent, lay_out)) == render_svg(graph, (lay_out,))
-    assert asked == ["absent"]
+    assert tried == ["absent"]
 
 
 @pytest.mark.slow

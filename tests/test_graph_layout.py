@@ -136,7 +136,7 @@ def test_chain_is_straight() -> None:
     assert len({round(x, 3) for route in layout.routes for x, _ in route}) == 1
 
 
-def test_nothing_is_laid_out_too() -> None:
+def test_an_empty_graph_is_laid_out_too() -> None:
     assert lay_out([], []) == Layout((0, 0), (), ())
 
 
@@ -172,7 +172,7 @@ def dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.child
-def test_graphviz_is_told_sizes_and_arrows_and_says_where_they_go(dot: Path) -> None:
+def test_graphviz_gets_sizes_and_arrows_and_returns_where_they_go(dot: Path) -> None:
     layout = lay_out_by_graphviz(BOXES, [Arrow(0, 1)])
 
     assert layout == Layout(
@@ -180,10 +180,10 @@ def test_graphviz_is_told_sizes_and_arrows_and_says_where_they_go(dot: Path) -> 
         ((144, 36), (144, 180)),
         (((144, 72), (144, pytest.approx(86.4)), (144, pytest.approx(129.6)), (144, 144)),),
     )
-    told = (dot.parent / "told").read_text()
-    assert told.startswith("-Tplain")
-    assert "0 [width=1.0000, height=1.0000];" in told
-    assert "0 -> 1 [constraint=true];" in told
+    received = (dot.parent / "told").read_text()
+    assert received.startswith("-Tplain")
+    assert "0 [width=1.0000, height=1.0000];" in received
+    assert "0 -> 1 [constraint=true];" in received
 
 
 @pytest.mark.child

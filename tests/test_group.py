@@ -19,7 +19,7 @@ from analyzer.account.group.keys import (
     KEYS,
     ROOT,
     choose_key,
-    first_telling_depth,
+    first_dividing_depth,
     label_members,
     label_order,
 )
@@ -250,7 +250,7 @@ def test_file_of_numbered_names_is_grouped_by_the_blocks_that_repeat(tmp_path):
     assert {group.name: group.nodes for group in grouping.groups}["block.0"] == 4
 
 
-def test_scopes_that_are_asked_for_are_given_though_there_are_none(ledger):
+def test_requested_scopes_are_returned_though_there_are_none(ledger):
     found = without_scopes(with_blocks(ledger))
 
     assert parameters(group_by(found, "scope")) == {"[unscoped]": 51}
@@ -414,7 +414,7 @@ def test_digits_of_other_scripts_and_superscripts_can_be_sorted():
 
 def test_groups_that_do_not_sum_up_are_a_defect_and_no_result(ledger, monkeypatch):
     monkeypatch.setattr(
-        group, "total_entries", lambda label, entries, nodes, known, **told: Group("".join(label))
+        group, "total_entries", lambda label, entries, nodes, known, **options: Group("".join(label))
     )
 
     with pytest.raises(LedgerError, match="groups by scope do not sum up: parameters 0"):
@@ -424,7 +424,9 @@ def test_groups_that_do_not_sum_up_are_a_defect_and_no_result(ledger, monkeypatc
 def test_nodes_that_are_in_no_group_are_a_defect_and_no_result(ledger, monkeypatch):
     count = group.total_entries
     monkeypatch.setattr(
-        group, "total_entries", lambda label, entries, nodes, known, **told: count(label, entries, 0, known)
+        group,
+        "total_entries",
+        lambda label, entries, nodes, known, **options: count(label, entries, 0, known),
     )
 
     with pytest.raises(LedgerError, match="groups by scope do not sum up: nodes 0"):
@@ -438,16 +440,16 @@ def test_nodes_that_are_in_no_group_are_a_defect_and_no_result(ledger, monkeypat
         max_size=9,
     )
 )
-def test_the_usual_depth_is_that_of_groups_made_depth_by_depth(held):
+def test_the_usual_depth_is_that_of_groups_made_depth_by_depth(parameters):
     def groups(depth):
         found = Counter()
-        for scope, count in held.items():
+        for scope, count in parameters.items():
             found[".".join(scope.split(".")[:depth]) or ROOT] += count
         return found
 
-    deepest = max((scope.count(".") + 1 for scope in held), default=1)
+    deepest = max((scope.count(".") + 1 for scope in parameters), default=1)
     wide = [depth for depth in range(1, deepest + 1) if len(groups(depth)) > 2]
-    whole = sum(held.values())
+    whole = sum(parameters.values())
     telling = [depth for depth in wide if max(groups(depth).values()) <= 0.9 * whole or not whole]
 
-    assert first_telling_depth(held) == next(iter(telling or wide), deepest)
+    assert first_dividing_depth(parameters) == next(iter(telling or wide), deepest)

@@ -54,7 +54,7 @@ def test_a_folded_norm_hides_once_or_twice_as_many_parameters_as_it_has_channels
     assert span(convolve(tmp_path, weight, bias)) == (132, 136, 140)
 
 
-def test_a_norm_that_left_the_names_is_told_in_codes_too(tmp_path: Path) -> None:
+def test_a_norm_that_left_the_names_is_detected_in_codes_too(tmp_path: Path) -> None:
     """Dynamic int8 adds the convolution's bias in a node after it, and passes notes on with the weight."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -67,7 +67,7 @@ def test_a_norm_that_left_the_names_is_told_in_codes_too(tmp_path: Path) -> None
     assert span(audit_model(tmp_path / "int8.onnx")) == span(audit_model(folded)) == (132, 136, 140)
 
 
-def test_notes_that_are_gone_tell_of_a_norm_that_left_the_names(tmp_path: Path) -> None:
+def test_missing_notes_show_a_norm_that_left_the_names(tmp_path: Path) -> None:
     folded = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias"))
     kept = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias", "a.weight", "a.bias"))
     rewritten = convolve(tmp_path, "a.weight", "a.bias")  # without any notes, no conclusion is possible
@@ -76,9 +76,7 @@ def test_notes_that_are_gone_tell_of_a_norm_that_left_the_names(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("weight", ["onnx::Conv_21", "/c/Mul_output_0"])
-def test_a_kernel_without_its_name_was_computed_from_nobody_knows_how_many(
-    weight: str, tmp_path: Path
-) -> None:
+def test_a_kernel_without_its_name_has_an_unknown_number_of_parameters(weight: str, tmp_path: Path) -> None:
     ledger = convolve(tmp_path, weight, "a.bias")
 
     assert span(ledger) == (132, 24, None)
@@ -149,10 +147,10 @@ def test_the_scale_and_shift_of_a_norm_written_out_are_known_though_they_lost_th
     assert span(audit_model(save(tmp_path, proto))) == (28, 28, 28)
 
 
-def _with_constant(name: str, named: str, *, is_node: bool) -> onnx.ModelProto:
+def _with_constant(name: str, weight: str, *, is_node: bool) -> onnx.ModelProto:
     values = (np.linspace(0.3, 7.7, 64) ** 2).astype("f4")
-    text = f'g (float[1,8] x) => (float[1,64] y) {{ h = MatMul(x, "{named}") y = Mul(h, "{name}") }}'
-    proto = text_model(text, {named: noise(8, 64), name: values})
+    text = f'g (float[1,8] x) => (float[1,64] y) {{ h = MatMul(x, "{weight}") y = Mul(h, "{name}") }}'
+    proto = text_model(text, {weight: noise(8, 64), name: values})
     proto.producer_name = "pytorch"
     if is_node:
         tensor = proto.graph.initializer.pop()
@@ -394,8 +392,8 @@ def test_what_distances_to_a_codebook_take_of_it_is_in_the_range(
 
     ledger = audit_model(save(tmp_path, proto))
 
-    is_told = beside == "squares" or has_notes
-    assert ledger.parameters_at_least == (72 if is_told else 96)
+    is_known = beside == "squares" or has_notes
+    assert ledger.parameters_at_least == (72 if is_known else 96)
 
 
 def test_a_number_that_was_computed_of_a_vector_leaves_the_count_open(tmp_path: Path) -> None:
@@ -404,12 +402,12 @@ def test_a_number_that_was_computed_of_a_vector_leaves_the_count_open(tmp_path: 
     numbers = {"add_2": np.array(1.3, np.float32), "out.weight": noise(4, 3)}
     made = ["scalar_tensor_default_1", "select_7", "val_9"]
 
-    def told(*sources: str) -> tuple[int, int, int | None]:
+    def count_with(*sources: str) -> tuple[int, int, int | None]:
         proto = dynamo_like(
             text_model(body, numbers), parameters=("out.weight",), folded={"add_2": [*sources, *made]}
         )
         return span(audit_model(save(tmp_path, proto)))
 
-    assert told("eps") == (12, 12, None)
-    assert told() == (12, 12, 12)
+    assert count_with("eps") == (12, 12, None)
+    assert count_with() == (12, 12, 12)
     assert span(audit_model(save(tmp_path, text_model(body, numbers)))) == (12, 12, 13)  # a tool left no note

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,193 @@ def test_zeros_that_fill_a_block_of_channels_up_may_be_no_parameters(tmp_path: P
     # The first weight has 120 elements and 10 biases, which may contain a norm; the second has 160, and a named bias.
     assert span(ledger) == (256 + 16 + 256 + 16, 120 + 10 + 160 + 16, 256 + 16 + 256 + 16 + 2 * 16)
     assert "238 fewer to 32 more in PyTorch" in run("inspect", ledger.model.path).stdout
+
+
+@pytest.mark.parametrize(
+    ("layer", "bias", "more"),
+    [
+        ('com.microsoft.nchwc.Conv(x, "reorder", "first.weight_bias")', "first.weight_bias", (0, 32)),
+        ('Conv(x, "reorder", "first.weight_bias")', "first.weight_bias", (16, 32)),
+        ('Gemm(x, "MatMulBnFusion_GemmB_w", "MatMulBnFusion_GemmBias")', "MatMulBnFusion_GemmBias", (16, 32)),
+        ('[relu_nchwc] com.microsoft.nchwc.Conv(x, "reorder", "first.bias")', "first.bias", (0, 32)),
+        ('[conv2d_3_nchwc] com.microsoft.nchwc.Conv(x, "reorder", "first.bias")', "first.bias", (0, 0)),
+        ('[node_Conv_17] com.microsoft.FusedConv(x, "first.weight", "first.bias")', "first.bias", (0, 32)),
+        ('[node_conv2d_3] com.microsoft.FusedConv(x, "first.weight", "first.bias")', "first.bias", (0, 0)),
+        (
+            '[fused node_Gemm_14] com.microsoft.FusedGemm(x, "first.weight", "first.bias")',
+            "first.bias",
+            (0, 32),
+        ),
+        (
+            '[fused node_linear] com.microsoft.FusedGemm(x, "first.weight", "first.bias")',
+            "first.bias",
+            (0, 0),
+        ),
+    ],
+)
+def test_names_that_do_not_exclude_a_folded_norm_give_a_range(
+    layer: str, bias: str, more: tuple[int, int], tmp_path: Path
+) -> None:
+    name, _, call = layer.rpartition("] ")
+    weight = call.split('"')[1]
+    proto = text_model(
+        f"""<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>
+        g (float[1,16] x) => (float[1,16] y) {{ h = {call} y = Gemm(h, "last.weight", "last.bias") }}""",
+        {
+            weight: noise(*(16, 16) if "Gemm" in call else (16, 16, 1, 1)),
+            bias: noise(16, seed=1),
+            "last.weight": noise(16, 16, seed=2),
+            "last.bias": noise(16, seed=3),
+        },
+    )
+    proto.graph.node[0].name = name.removeprefix("[")
+    ledger = audit_model(save(tmp_path, proto))
+
+    # A norm has 16 scales and 16 shifts. If the layer had no bias, the stored one takes the place of one of these.
+    stored = 2 * (256 + 16)
+    assert span(ledger) == (stored, stored + more[0], stored + more[1])
+
+
+ZERO_BIAS = """<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>
+    g (float[1,16] x) => (float[1,16] y) {{
+        {value} = {operator}{attributes}(x, "{weight}")
+        y = Gemm({value}, "last.weight", "last.bias")
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "value", "more"),
+    [
+        ("Conv", "node_Conv_292", "getitem_3", (32, 48)),  # a norm, and perhaps a bias before it
+        ("Conv", "node_Conv_292", "conv2d_3", (0, 16)),  # a bias of zeros
+        ("Conv", "node_conv2d_3", "conv2d_3", (0, 0)),
+        ("com.microsoft.FusedConv", "node_Conv_292", "relu", (0, 48)),
+        ("com.microsoft.FusedConv", "node_conv2d_3", "relu", (0, 0)),
+        ("com.microsoft.nchwc.Conv", "relu_nchwc", "reorder_token_1", (0, 48)),
+        ("com.microsoft.nchwc.Conv", "conv2d_nchwc", "reorder_token_1", (0, 16)),
+        ("com.microsoft.nchwc.Conv", "/c/Conv_nchwc", "reorder_token_1", (0, 0)),
+        ("Gemm", "node_Gemm_210", "linear_1", (0, 16)),
+        ("Gemm", "node_linear_1", "linear_1", (0, 0)),
+        ("com.microsoft.FusedGemm", "fused node_Gemm_210", "relu", (0, 48)),
+        ("ConvTranspose", "node_ConvTranspose_7", "getitem", (16, 24)),
+    ],
+)
+def test_a_bias_of_zeros_that_an_exporter_removed_is_in_the_range(
+    operator: str, name: str, value: str, more: tuple[int, int], tmp_path: Path
+) -> None:
+    weight = "reorder" if "nchwc" in operator else "first.weight"
+    shape = {"Gemm": (16, 8), "ConvTranspose": (4, 4, 1, 1)}.get(operator.rpartition(".")[2], (16, 16, 1, 1))
+    if operator.endswith("FusedGemm"):
+        shape = (16, 8)
+    attributes = "<transB = 1>" if "Gemm" in operator else "<group = 2>" if "Transpose" in operator else ""
+    text = ZERO_BIAS.format(operator=operator, value=value, weight=weight, attributes=attributes)
+    tensors = {weight: noise(*shape), "last.weight": noise(16, 16, seed=2), "last.bias": noise(16, seed=3)}
+    proto = text_model(text, tensors)
+    proto.graph.node[0].name = name
+
+    stored = int(np.prod(shape)) + 256 + 16
+    assert span(audit_model(save(tmp_path, proto))) == (stored, stored + more[0], stored + more[1])
+
+
+SHARED = """
+    g (float[1,4] x) => (float[1,4] y) {
+        a = Gemm(x, "a.weight", "a.bias") b = Gemm(a, "b.weight", "a.bias") y = Gemm(b, "c.weight", "a.bias")
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("bias", "more"), [(ZEROS, 8), (ONES, 8), (noise(4), 0)], ids=["zeros", "ones", "own"]
+)
+def test_a_vector_of_one_number_may_be_that_of_each_layer_that_reads_it(
+    bias: Array, more: int, tmp_path: Path
+) -> None:
+    weights: dict[str, Array] = {f"{name}.weight": noise(4, 4, seed=seed) for seed, name in enumerate("abc")}
+    ledger = audit(tmp_path, SHARED, {**weights, "a.bias": bias})
+
+    assert span(ledger) == (52, 52, 52 + more)
+
+
+BIASES = """
+    g (float[1,4,3,3] x) => (float[1,4,3,3] y) {
+        a = Conv(x, "onnx::Conv_1", "onnx::Conv_2") b = Conv(a, "onnx::Conv_3", "onnx::Conv_2")
+        c = Conv(b, "onnx::Conv_3", "onnx::Conv_2") y = Conv(c, "last.weight", "last.bias")
+    }
+"""
+
+
+def test_a_bias_of_zeros_of_several_layers_hides_a_norm_for_each_of_them(tmp_path: Path) -> None:
+    """One of the two layers is applied twice."""
+    weights = {f"onnx::Conv_{number}": noise(4, 4, 1, 1, seed=number) for number in (1, 3)}
+    last = {"last.weight": noise(4, 4, 1, 1), "last.bias": noise(4)}
+    ledger = audit(tmp_path, BIASES, {**weights, "onnx::Conv_2": ZEROS, **last})
+
+    # Two norms have 4 scales and 4 shifts each, and their layers perhaps a bias; 4 zeros are stored.
+    stored = 3 * 16 + 4 + 4
+    assert span(ledger) == (stored, stored - 4 + 2 * 8, stored - 4 + 2 * 12)
+
+
+def sequence(kind: str) -> Any:
+    """Return layers with norms as PyTorch initializes them."""
+    from torch import nn
+
+    if kind == "linear":
+        return nn.Sequential(
+            *(nn.Linear(12, 20), nn.BatchNorm1d(20), nn.ReLU()),
+            *(nn.Linear(20, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)),
+        )
+    if kind == "convolutions":
+        return nn.Sequential(
+            *(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()),
+            *(nn.Conv2d(16, 24, 3, bias=False), nn.BatchNorm2d(24), nn.LeakyReLU(0.1)),
+            *(nn.Conv2d(24, 32, 1, bias=False), nn.BatchNorm2d(32), nn.Hardswish()),
+            *(
+                nn.ConvTranspose2d(32, 24, 2, 2, bias=False),
+                nn.BatchNorm2d(24),
+                nn.ReLU(),
+                nn.Conv2d(24, 8, 1),
+            ),
+        )
+    return nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 16), nn.LayerNorm(16))
+
+
+@pytest.mark.export
+@pytest.mark.time
+@pytest.mark.filterwarnings("ignore:You are using the legacy TorchScript-based ONNX export")
+@pytest.mark.filterwarnings("ignore:The feature will be removed:DeprecationWarning")
+@pytest.mark.parametrize("is_dynamo", [True, False], ids=["dynamo", "torchscript"])
+@pytest.mark.parametrize("is_trained", [True, False], ids=["trained", "new"])
+@pytest.mark.parametrize("kind", ["convolutions", "linear", "norms"])
+def test_the_range_holds_the_number_after_each_optimization(
+    kind: str, is_trained: bool, is_dynamo: bool, tmp_path: Path
+) -> None:
+    import onnxruntime
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = sequence(kind).eval()
+        if is_trained:
+            for tensor in (*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())):
+                torch.nn.init.uniform_(tensor.data, 0.5, 1.5)
+        inputs = torch.randn(1, 3, 12, 12) if kind == "convolutions" else torch.randn(2, 12)
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(module, (inputs,), str(path), dynamo=is_dynamo, external_data=False, verbose=False)
+    number = sum(parameter.numel() for parameter in module.parameters())
+
+    files = [path]
+    levels = onnxruntime.GraphOptimizationLevel
+    for level in (levels.ORT_ENABLE_BASIC, levels.ORT_ENABLE_EXTENDED, levels.ORT_ENABLE_ALL):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        files.append(tmp_path / f"{len(files)}.onnx")
+        options.optimized_model_filepath = str(files[-1])
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    for file in files:
+        _, least, most = span(audit_model(file))
+        assert least <= number, file.name
+        assert most is None or number <= most, file.name
 
 
 GROUPED = (
@@ -136,13 +324,13 @@ def test_a_new_shape_of_two_parameters_is_computed_from_them(tmp_path: Path) -> 
 def test_a_part_of_one_number_of_joined_vectors_may_be_a_buffer(tmp_path: Path) -> None:
     text = 'g (float[1,4] x) => (float[1,12] y) { h = MatMul(x, "qkv.weight") y = Add(h, "cat") }'
     joined = np.concatenate([noise(4), ZEROS, noise(4, seed=1)])
-    named = dynamo_like(
+    with_sources = dynamo_like(
         text_model(text, {"qkv.weight": noise(4, 12), "cat": joined}),
         folded={"cat": ["a.k_bias", "a.q_bias", "a.v_bias"]},
         parameters=("qkv.weight",),
     )
 
-    assert span(audit_model(save(tmp_path, named))) == (60, 56, 60)
+    assert span(audit_model(save(tmp_path, with_sources))) == (60, 56, 60)
 
 
 FROZEN = """
@@ -206,7 +394,7 @@ def test_a_vector_again_and_again_is_one_of_a_norm_for_each_of_a_batch(tmp_path:
     assert span(audit(tmp_path, text, tensors)) == (34, 26, 34)
 
 
-def test_numbers_that_may_be_parameters_are_told(tmp_path: Path) -> None:
+def test_numbers_that_may_be_parameters_are_reported(tmp_path: Path) -> None:
     text = """
         g (float[1,4] x) => (float[1,6] y) {
             m = MatMul(x, "head.weight") a = Add(m, "head.bias") y = Mul(a, "NAME")
@@ -261,7 +449,7 @@ def test_codes_that_a_quantizer_numbered_repeat_the_bias(tmp_path: Path) -> None
     assert audit(tmp_path, text, tensors).parameters == 20
 
 
-def test_behind_a_prefix_of_all_names_the_same_is_told(tmp_path: Path) -> None:
+def test_behind_a_prefix_of_all_names_the_same_is_reported(tmp_path: Path) -> None:
     text = """
         g (float[1,3,6,6] x) => (float[1,4,4,4] y) {
             h = Conv(x, "onnx::Conv_28", "onnx::Conv_29") y = Conv(h, "head.weight", "head.bias")

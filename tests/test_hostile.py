@@ -304,8 +304,8 @@ def no_hang() -> Iterator[None]:
 
 
 @pytest.fixture
-def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], watch: Watch) -> Any:
-    """`ask(path, style)`: the answer of `onnxledger inspect`, in this process."""
+def inspect_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], watch: Watch) -> Any:
+    """`inspect_file(path, style)`: the answer of `onnxledger inspect`, in this process."""
     pread = os.pread
 
     def counting(descriptor: int, length: int, offset: int) -> bytes:
@@ -356,7 +356,7 @@ def may_open(path: str, case: Case) -> bool:
 
 @pytest.mark.parametrize("id_", EXPECTED)
 def test_answer_is_the_expected_one_and_nothing_outside_the_model_s_folder_is_opened(
-    corpus: dict[str, Case], ask: Any, watch: Watch, id_: str
+    corpus: dict[str, Case], inspect_file: Any, watch: Watch, id_: str
 ) -> None:
     case = corpus[id_]
     folder = corpus["valid_base"].path.parent if id_ == "directory" else case.path.parent
@@ -364,7 +364,7 @@ def test_answer_is_the_expected_one_and_nothing_outside_the_model_s_folder_is_op
 
     answers = {}
     for style in STYLES if WHOLE or id_ not in OF_MANY else ("json",):
-        answers[style] = ask(case.path, style)
+        answers[style] = inspect_file(case.path, style)
         assert watch.opened is not None
         assert [path for path in watch.opened if not is_ours(path) and not may_open(path, case)] == []
         assert watch.nbytes <= max(_READ_AGAIN * size_of(case), _READ_AT_LEAST)
@@ -390,10 +390,10 @@ def test_every_case_of_the_generator_is_expected(corpus: dict[str, Case]) -> Non
     assert corpus.keys() == EXPECTED.keys()
 
 
-def test_nothing_that_the_corpus_would_plant_is_there(corpus: dict[str, Case], ask: Any) -> None:
+def test_nothing_that_the_corpus_would_plant_is_there(corpus: dict[str, Case], inspect_file: Any) -> None:
     planted = Path(tempfile.gettempdir(), "ONNX_AUDIT_PWNED")
 
-    ask(corpus["pickle"].path, "json")
+    inspect_file(corpus["pickle"].path, "json")
 
     assert not planted.exists()
 
@@ -408,9 +408,9 @@ def test_nothing_that_the_corpus_would_plant_is_there(corpus: dict[str, Case], a
     ],
 )
 def test_large_file_is_answered_by_a_few_reads(
-    whole_corpus: dict[str, Case], ask: Any, watch: Watch, id_: str, expected: Counted | Refused
+    whole_corpus: dict[str, Case], inspect_file: Any, watch: Watch, id_: str, expected: Counted | Refused
 ) -> None:
-    answer = ask(whole_corpus[id_].path, "json")
+    answer = inspect_file(whole_corpus[id_].path, "json")
 
     assert outcome(answer) == expected
     assert watch.nbytes <= 32 * _READ_AT_LEAST

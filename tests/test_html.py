@@ -169,7 +169,7 @@ def test_the_policy_names_each_script_and_the_style_by_its_checksum_and_allows_n
 
 
 @everyone
-def test_it_asks_for_nothing_and_no_attribute_holds_code(
+def test_it_requests_nothing_and_no_attribute_contains_code(
     make: Callable[[Path], Report], tmp_path: Path
 ) -> None:
     page = Page(render_html(make(tmp_path)))
@@ -189,7 +189,7 @@ def test_it_asks_for_nothing_and_no_attribute_holds_code(
 
 @pytest.mark.slow
 @everyone
-def test_it_is_the_same_twice(make: Callable[[Path], Report], tmp_path: Path) -> None:
+def test_rendering_twice_gives_the_same_page(make: Callable[[Path], Report], tmp_path: Path) -> None:
     report = make(tmp_path)
 
     assert render_html(report) == render_html(report)
@@ -212,7 +212,7 @@ def test_every_kind_of_document_has_its_section() -> None:
     assert paged == set(SCHEMAS) - WITHOUT_PAGE
 
 
-def test_it_is_what_the_format_of_that_name_gives(tmp_path: Path) -> None:
+def test_render_report_gives_the_page_of_render_html(tmp_path: Path) -> None:
     report = inspection(tmp_path)
 
     assert render_report(report, "html") == render_html(report)
@@ -322,11 +322,11 @@ def test_the_curve_of_errors_marks_the_first_module_that_differs(tmp_path: Path)
         for name, found in (("enc.0", near), ("enc.1", far), ("head", far))
     )
 
-    told = curve(replace(report, values=values, first=First("enc.1", "norm", "epsilon 0.05")))
+    drawn = curve(replace(report, values=values, first=First("enc.1", "norm", "epsilon 0.05")))
     inner = curve(replace(report, values=values, first=First("enc.1.norm", "norm", "epsilon 0.05")))
 
-    assert [point[0] for point in told["points"]] == ["enc.0", "enc.1", "head"]
-    assert (told["first"], told["points"][0][2:]) == (1, [130.0, 126.0, "same"])
+    assert [point[0] for point in drawn["points"]] == ["enc.0", "enc.1", "head"]
+    assert (drawn["first"], drawn["points"][0][2:]) == (1, [130.0, 126.0, "same"])
     assert inner["points"][inner["first"]] == ["enc.1.norm", "norm", None, None, "differs"]
     assert [point[0] for point in inner["points"]] == ["enc.0", "enc.1.norm", "enc.1", "head"]
 
@@ -399,16 +399,16 @@ def test_a_timing_says_what_its_rows_sum_to_and_what_was_fed(tmp_path: Path) -> 
     assert fed == ["filled with", "random 0 to 30,521", "all 0"]
 
 
-def test_a_formula_beside_it_is_held_against_its_total(tmp_path: Path) -> None:
+def test_a_formula_beside_it_is_compared_with_its_total(tmp_path: Path) -> None:
     formula = to_document(formula_reports.plain())
     document = to_document(inspection(tmp_path))
 
     page = Page(render_documents([document, formula]))
 
     text = "".join(page.texts)
-    held = document["totals"]["parameters"]
+    counted = document["totals"]["parameters"]
     assert f"counts {formula['total']:,} parameters in closed form: this file has" in text
-    assert f"{abs(formula['total'] - held):,} fewer" in text
+    assert f"{abs(formula['total'] - counted):,} fewer" in text
     assert len(page.table("Terms")) > len(formula["terms"])
 
 
@@ -462,7 +462,7 @@ def test_a_name_of_blanks_can_be_seen() -> None:
 def test_hostile_texts_anywhere_in_a_document_are_text(
     make: Callable[[Path], Report], tmp_path: Path
 ) -> None:
-    text, kept = _spoil_all(to_document(make(tmp_path)))
+    text, kept = _add_markup(to_document(make(tmp_path)))
 
     page = Page(text)
 
@@ -480,23 +480,23 @@ def test_hostile_texts_anywhere_in_a_document_are_text(
     assert not kept & free
 
 
-def _spoil_all(document: dict[str, Any]) -> tuple[str, set[tuple[str, ...]]]:
+def _add_markup(document: dict[str, Any]) -> tuple[str, set[tuple[str, ...]]]:
     """Return a page with markup in every free text of a document, and the paths of texts with fixed values."""
     words = {"command", "kind", "status", "severity"}
     kept: set[tuple[str, ...]] = set()
 
-    def spoil(value: Any, path: tuple[str, ...] = ()) -> Any:
+    def with_markup(value: Any, path: tuple[str, ...] = ()) -> Any:
         if path in kept or (path and path[-1] in words):
             return value
         if isinstance(value, dict):
-            return {name: spoil(each, (*path, name)) for name, each in value.items()}
+            return {name: with_markup(each, (*path, name)) for name, each in value.items()}
         if isinstance(value, list):
-            return [spoil(each, path) for each in value]
+            return [with_markup(each, path) for each in value]
         return f"<img src=x onerror=alert(1)>{value}</script>" if isinstance(value, str) else value
 
     while True:
         try:
-            return render_documents([spoil(document)]), kept
+            return render_documents([with_markup(document)]), kept
         except UsageError as error:
             place = re.sub(r"\[.*?\]", "", str(error).partition("`$")[2].partition("`")[0])
             refused = tuple(place.split(".")[1:])
@@ -549,7 +549,7 @@ def test_names_of_sections_are_those_of_schemas(tmp_path: Path) -> None:
     assert kinds == paged - {"explain", "lake"}, "tests/reports.py makes one of each kind of a model"
 
 
-def test_files_of_the_page_end_no_element_that_holds_them() -> None:
+def test_files_of_the_page_end_no_element_that_contains_them() -> None:
     folder = resources.files("analyzer.formats.html")
     for path in (LIBRARY, "report.css", *(f"js/{file.name}" for file in folder.joinpath("js").iterdir())):
         text = folder.joinpath(path).read_text(encoding="utf-8")
@@ -582,7 +582,7 @@ def test_layers_and_changes_are_written_as_in_text(tmp_path: Path) -> None:
     assert any(signed for grid in compared for *_, signed in grid["columns"])
 
 
-def test_sections_that_ask_the_same_say_of_what(tmp_path: Path) -> None:
+def test_sections_with_equal_titles_name_their_model(tmp_path: Path) -> None:
     """A page has budgets of three models, one of them twice."""
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()

@@ -94,7 +94,7 @@ def test_a_model_is_read_without_threads_that_wait(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [1, True, True]
 
 
-ASKED = """
+QUERY_PROGRAM = """
 from analyzer.process import collect_seldom
 collect_seldom()
 import duckdb
@@ -103,10 +103,10 @@ print(duckdb.sql("SELECT 1").fetchall())
 
 
 @pytest.mark.child
-def test_a_process_that_has_asked_duckdb_ends_without_a_word() -> None:
+def test_a_process_that_has_queried_duckdb_ends_without_output() -> None:
     pytest.importorskip("duckdb")
 
-    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", QUERY_PROGRAM], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("[(1,)]\n", "")
 

@@ -14,7 +14,7 @@ from analyzer.json_files import load_json
 MODEL = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
 
 
-def test_what_json_holds_is_read_and_what_is_none_is_told(tmp_path: Path) -> None:
+def test_what_json_contains_is_read_and_what_is_no_json_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('\n {"ä": [1, null]}', encoding="utf-8")
     (tmp_path / "b.json").write_text("text", encoding="utf-8")
     (tmp_path / "c.json").write_bytes(b'{"a": "\xff"}')

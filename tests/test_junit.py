@@ -163,7 +163,7 @@ def test_properties_hold_the_verdict_and_the_findings() -> None:
     assert ("finding", "warning: 3 parameters in 64 bits [fp64-weights]") in properties
 
 
-def test_there_is_no_time_but_the_one_that_is_asked_for() -> None:
+def test_there_is_no_time_but_the_requested_one() -> None:
     stamped = BudgetReport(("a.onnx",), REPORT.verdicts[:1], stamp="2025-01-31T12:00:00+00:00")
 
     assert render_report(REPORT, "junit") == render_report(REPORT, "junit")
@@ -231,8 +231,8 @@ NOT_COMPARED = Agreement(None, None, None, Judged.NOT_COMPARED)
 
 def verified(*outputs: Pairing, **more: object) -> VerifyReport:
     fed = (Fed("x", "FLOAT", (2, 8), 0),)
-    given = {"values": (), "first": None, "checked": 3, "differences": (), "inputs": fed, "uncovered": ()}
-    return VerifyReport("new.onnx", "old.onnx", outputs, **{**given, **more})  # type: ignore[arg-type]
+    defaults = {"values": (), "first": None, "checked": 3, "differences": (), "inputs": fed, "uncovered": ()}
+    return VerifyReport("new.onnx", "old.onnx", outputs, **{**defaults, **more})  # type: ignore[arg-type]
 
 
 def output(name: str, found: Agreement) -> Pairing:

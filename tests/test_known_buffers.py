@@ -57,7 +57,7 @@ SPREAD[:, 2:] += np.tile(np.array([[1, 2], [2, 1]], np.float32), (40, 1))
         *("grid", "strides", "anchors over strides", "boxes around 0", "boxes of few sizes", "distances"),
     ],
 )
-def test_what_few_numbers_say_is_a_buffer_whatever_its_name(tmp_path, values):
+def test_a_few_numbers_in_a_series_are_a_buffer_whatever_the_name(tmp_path, values):
     parameters, buffers = split(tmp_path, fc__weight=noise(4, 4), blocks__0__something=values)
 
     assert (parameters, buffers) == (["fc.weight"], ["blocks.0.something"])

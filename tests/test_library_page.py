@@ -32,8 +32,8 @@ from analyzer.model.content import Array
 from analyzer.process.child import Limits
 from analyzer.timing import timer
 from analyzer.timing.request import Reply, Request
-from analyzer.timing.running import apart
-from analyzer.timing.running.apart import Progress
+from analyzer.timing.running import isolated
+from analyzer.timing.running.isolated import Progress
 
 PAGE = documents.ROOT / "docs" / "library.md"
 
@@ -190,14 +190,14 @@ class OneMeasurement:
     """Measures only the first request and repeats that reply, so that noise makes no difference between two timings."""
 
     def __init__(self) -> None:
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
         self.reply: Reply | None = None
         self.graph = b""
 
     def __call__(self, request: Request, limits: Limits, progress: Progress | None = None) -> Reply:
-        self.asked.append(dataclasses.replace(request, folder="", model=""))
+        self.requests.append(dataclasses.replace(request, folder="", model=""))
         if self.reply is None:
-            self.reply = apart.run_apart(request, limits, progress)
+            self.reply = isolated.run_isolated(request, limits, progress)
             self.graph = Path(str(self.reply.optimized)).read_bytes()
         path = Path(request.folder, "optimized.onnx")
         path.write_bytes(self.graph)
@@ -224,18 +224,18 @@ def test_python_does_what_the_command_beside_it_does(
     example: Example, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurement = OneMeasurement()
-    monkeypatch.setattr(timer, "run_apart", measurement)
+    monkeypatch.setattr(timer, "run_isolated", measurement)
     copies = [tmp_path / name / "here" for name in ("library", "command")]
     for copy in copies:
         shutil.copytree(place, copy)
     library, commands = run_code(example, copies[0]), run_commands(example, copies[1])
 
     if example.section == "time":
-        first, second = measurement.asked
+        first, second = measurement.requests
         assert first == second
     if example.section == "explain":
-        told = " ".join(commands.printed.split())
-        assert all(" ".join(part.split()) in told for part in library.printed.split("\n\n"))
+        by_command = " ".join(commands.printed.split())
+        assert all(" ".join(part.split()) in by_command for part in library.printed.split("\n\n"))
     elif example.commands:
         assert library.printed == commands.printed
     assert library.printed or library.files.keys() > files_of(place).keys()
@@ -250,10 +250,10 @@ def test_every_command_has_its_lines_of_python() -> None:
 
 def test_the_page_imports_public_names_alone() -> None:
     code = "\n".join(textwrap.dedent(example.code) for example in EXAMPLES)
-    named = re.findall(r"^from (analyzer|exporter)(\S*) import (\([^)]*\)|.*)$", code, re.MULTILINE)
+    imports = re.findall(r"^from (analyzer|exporter)(\S*) import (\([^)]*\)|.*)$", code, re.MULTILINE)
 
-    assert named
-    for package, module, names in named:
+    assert imports
+    for package, module, names in imports:
         public = {"analyzer": analyzer, "exporter": exporter}[package].__all__
         assert not module
         assert set(re.findall(r"\w+", names)) <= set(public)
@@ -309,6 +309,6 @@ def test_a_formula_finds_tensors_without_names_by_the_shapes_of_the_manifest(
 
 @pytest.mark.parametrize("package", [analyzer, exporter], ids=lambda package: package.__name__)
 def test_the_page_names_all_that_is_public(package: ModuleType) -> None:
-    named = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("## Every name")[2]))
+    documented = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("## Every name")[2]))
 
-    assert not set(package.__all__) - named
+    assert not set(package.__all__) - documented

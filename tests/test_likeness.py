@@ -88,12 +88,12 @@ class Graph:
         return self
 
     def proto(self) -> onnx.ModelProto:
-        given = [helper.make_tensor_value_info(name, 1, None) for name in "xq"]
+        inputs = [helper.make_tensor_value_info(name, 1, None) for name in "xq"]
         tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in self.tensors.items()]
         graph = helper.make_graph(
             self.nodes,
             "g",
-            given,
+            inputs,
             [helper.make_tensor_value_info(self.nodes[-1].output[0], 1, None)],
             tensors,
         )
@@ -158,7 +158,7 @@ def test_tied_embedding_that_is_stored_again_for_the_head_counts_once(tmp_path, 
 
 
 @pytest.mark.parametrize("way", SECOND)
-def test_weight_of_other_values_is_none(tmp_path, way):
+def test_weight_of_other_values_is_no_copy(tmp_path, way):
     proto = SECOND[way](Graph().plain("wte.weight", TABLE), normal(H, V, seed=9)).proto()
 
     ledger = audit(tmp_path, proto)
@@ -323,7 +323,7 @@ def test_codes_without_a_scale_are_not_compared(tmp_path):
     assert copied(audit(tmp_path, graph.proto())) == {}
 
 
-def test_numbers_whose_squares_are_none_are_like_nothing(tmp_path):
+def test_numbers_whose_squares_overflow_match_nothing(tmp_path):
     graph = Graph().plain("a", TABLE.astype("f8") * 1e200).dequantized("b", TABLE)
     graph.tensors["b.s"] = graph.tensors["b.s"].astype("f8") * 1e200
 
@@ -493,13 +493,13 @@ def test_of_very_many_that_agree_where_they_are_sampled_few_are_compared_whole(t
 
 
 def test_progress_never_exceeds_its_total(tmp_path):
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
     graph = Graph().plain("a", TABLE).dequantized("b", TABLE).packed("c", normal(H, V, seed=5), 4)
 
-    audit_model(save(tmp_path, graph.proto()), progress=lambda *step: told.append(step))
+    audit_model(save(tmp_path, graph.proto()), progress=lambda *step: steps.append(step))
 
-    assert told[:3] == [(1, 3), (2, 3), (3, 3)]
-    assert all(done <= total for done, total in told)
+    assert steps[:3] == [(1, 3), (2, 3), (3, 3)]
+    assert all(done <= total for done, total in steps)
 
 
 # messages
@@ -510,8 +510,8 @@ def test_findings_say_how_it_is_stored_again(tmp_path):
 
     ledger = audit(tmp_path, graph.proto())
 
-    said = {f.message: f.subjects for f in ledger.findings if f.id == "duplicate-content"}
-    assert said == {
+    subjects_by_message = {f.message: f.subjects for f in ledger.findings if f.id == "duplicate-content"}
+    assert subjects_by_message == {
         "1,536 elements (3,072 bytes) are stored again, cast to another type": ("half = wte.weight",),
         "1,536 elements (1,536 bytes) are stored again, as codes, within their quantization step": (
             "head_quantized = wte.weight",

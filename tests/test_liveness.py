@@ -239,7 +239,7 @@ def test_of_a_call_only_what_leads_to_the_outputs_that_are_needed_is_live(
     assert live(tmp_path, text_model(text, {"w": W, "v": OTHER})) == {kept}
 
 
-def test_function_that_nobody_calls_holds_nothing_that_is_live(tmp_path: Path) -> None:
+def test_function_that_nobody_calls_contains_nothing_that_is_live(tmp_path: Path) -> None:
     text = FUNCTION.format(nodes="y, i = local.used(x, w, v)")
     proto = text_model(text, {"w": W, "v": OTHER})
 

@@ -112,27 +112,27 @@ def test_manifest_of_before_modules_is_read(path):
         ("", "", ""),
     ],
 )
-def test_what_a_parametrization_holds_belongs_to_its_module(name, owner, leaf):
+def test_what_a_parametrization_contains_belongs_to_its_module(name, owner, leaf):
     assert split_name(name) == (owner, leaf)
 
 
 # invalid manifests
 
 
-def test_absent_manifest_is_said(tmp_path):
+def test_an_absent_manifest_is_reported(tmp_path):
     with pytest.raises(ManifestError, match=r"absent\.json: cannot be read: No such file"):
         load_manifest(tmp_path / "absent.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe{", b"text"])
-def test_file_that_is_no_json_is_said(path, content):
+def test_file_that_is_no_json_is_reported(path, content):
     path.write_bytes(content)
 
     with pytest.raises(ManifestError, match=r"manifest\.json: not JSON \(.*\); export the model again"):
         load_manifest(path)
 
 
-def test_json_nested_without_end_is_said(path):
+def test_json_nested_without_end_is_reported(path):
     path.write_text("[" * 100_000)
 
     with pytest.raises(ManifestError, match=r"manifest\.json: not"):
@@ -140,7 +140,7 @@ def test_json_nested_without_end_is_said(path):
 
 
 @pytest.mark.parametrize("document", [[], {}, "text", 3, None, {"model_type": "bert"}, {"kind": "other"}])
-def test_json_that_is_no_manifest_is_said(path, document):
+def test_json_that_is_no_manifest_is_reported(path, document):
     path.write_text(json.dumps(document))
 
     with pytest.raises(ManifestError, match='not a manifest: it lacks "kind": "onnxledger-manifest"'):
@@ -148,7 +148,7 @@ def test_json_that_is_no_manifest_is_said(path, document):
 
 
 @pytest.mark.parametrize("version", [0, 1, "2", None])
-def test_manifest_of_another_schema_is_said(path, version):
+def test_manifest_of_another_schema_is_reported(path, version):
     rewrite(path, lambda document: document.update(schema_version=version))
 
     with pytest.raises(
@@ -214,7 +214,7 @@ def test_manifest_of_another_schema_is_said(path, version):
         "class-empty",
     ],
 )
-def test_manifest_that_is_not_whole_is_said(path, change):
+def test_incomplete_manifest_is_reported(path, change):
     rewrite(path, change)
 
     with pytest.raises(
@@ -248,7 +248,7 @@ def test_manifest_that_is_not_whole_is_said(path, change):
         "module of nobody",
     ],
 )
-def test_manifest_that_no_census_writes_is_said(path, change):
+def test_manifest_that_no_census_writes_is_reported(path, change):
     rewrite(path, change)
 
     with pytest.raises(ManifestError, match=r"manifest\.json: not a whole manifest"):
@@ -270,7 +270,7 @@ def test_folder_is_no_manifest(tmp_path):
         ("m.json", "[]", False),
     ],
 )
-def test_manifests_are_told_from_configs(tmp_path, name, content, answer):
+def test_manifests_are_distinguished_from_configs(tmp_path, name, content, answer):
     (tmp_path / name).write_text(content)
 
     assert is_manifest(tmp_path / name) is answer

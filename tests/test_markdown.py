@@ -211,7 +211,7 @@ def budget(**changes: object) -> BudgetReport:
     return replace(report, **changes)  # type: ignore[arg-type]
 
 
-def named(name: str, *, shape: tuple[int, int] = (3, 2)) -> onnx.ModelProto:
+def model_with_name(name: str, *, shape: tuple[int, int] = (3, 2)) -> onnx.ModelProto:
     """Return a model with a weight of any name, in a scope of that name."""
     proto = models.text_model("g (float[1,3] x) => (float[1,2] y) { [n] y = MatMul(x, w) }")
     proto.graph.initializer.append(onnx.numpy_helper.from_array(models.ramp(*shape), name))
@@ -313,7 +313,7 @@ def test_no_fold_repeats_its_title(make: Callable[[Path], Report], tmp_path: Pat
     assert not [title for title, first in folds if first.strip("*").lower() == title.lower()]
 
 
-def test_a_report_that_is_none_is_refused() -> None:
+def test_an_invalid_report_is_refused() -> None:
     with pytest.raises(TypeError, match="no document of a str"):
         render_markdown("report")  # type: ignore[arg-type]
 
@@ -323,7 +323,7 @@ def test_a_report_that_is_none_is_refused() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_is_anything_but_a_name(name: str, tmp_path: Path) -> None:
-    for report in reports(tmp_path, named(name), name):
+    for report in reports(tmp_path, model_with_name(name), name):
         page = read(render_markdown(report, ALL))
 
         kinds = {token.type for token in page.inline}
@@ -341,7 +341,7 @@ def test_no_name_is_anything_but_a_name(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_nobody_is_called_and_nothing_is_linked(name: str, tmp_path: Path) -> None:
-    for report in reports(tmp_path, named(name), name):
+    for report in reports(tmp_path, model_with_name(name), name):
         page = read(render_markdown(report, ALL))
 
         is_code = False
@@ -355,7 +355,7 @@ def test_nobody_is_called_and_nothing_is_linked(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_reads_as_it_is(name: str, tmp_path: Path) -> None:
-    ledger = models.audit(tmp_path, named(name))
+    ledger = models.audit(tmp_path, model_with_name(name))
     page = read(render_markdown(Inspection(ledger, group_by(ledger))))
 
     (row, total) = page.table("tensor")
@@ -367,7 +367,7 @@ def test_a_name_reads_as_it_is(name: str, tmp_path: Path) -> None:
 
 
 def test_no_cell_is_longer_than_people_read(tmp_path: Path) -> None:
-    for report in reports(tmp_path, named("w" * 100_000), "v" * 100_000):
+    for report in reports(tmp_path, model_with_name("w" * 100_000), "v" * 100_000):
         cells = [cell for rows in read(render_markdown(report, ALL)).tables for row in rows for cell in row]
         assert max(map(len, cells), default=0) < 400
 
@@ -528,14 +528,14 @@ def test_what_was_not_evaluated_is_no_pass(kept: tuple[int, ...], answer: str) -
     assert report.passed == answer.startswith("✓ PASS")
 
 
-def test_a_model_that_cannot_be_read_is_told() -> None:
+def test_a_model_that_cannot_be_read_is_reported() -> None:
     text = render_markdown(budget(verdicts=budget().verdicts[:1], unreadable={"bert.onnx": "is a web page"}))
 
     assert "**✗ NO ANSWER, which is no PASS: 1 passed, 1 model cannot be read**\n" in text
     assert "- **error** is a web page \\[unreadable\\]\n" in text
 
 
-def test_several_models_stand_in_a_column_and_what_they_share_is_told_once() -> None:
+def test_several_models_stand_in_a_column_and_what_they_share_is_printed_once() -> None:
     verdicts = tuple(
         replace(each, model=path) for path in ("a.onnx", "b.onnx") for each in budget().verdicts[:2]
     )
@@ -627,8 +627,8 @@ def test_a_model_of_thousands_of_tensors_fits_into_a_comment(rows: int, large_le
     ):
         page = read(render_markdown(report, RenderOptions(rows=rows)))
         assert len(page.source) <= LONGEST < 65_536
-        is_told = page.source.endswith("Cut to the size of a comment; the JSON report has every row.\n")
-        assert is_told or rows == 20
+        is_cut = page.source.endswith("Cut to the size of a comment; the JSON report has every row.\n")
+        assert is_cut or rows == 20
         assert {token.content for token in page.inline if token.type == "html_inline"} <= {
             "<code>",
             "</code>",
@@ -658,7 +658,7 @@ def test_a_budget_of_many_rules_fits_into_a_comment() -> None:
 
 
 def test_no_report_of_hostile_names_is_too_long(tmp_path: Path) -> None:
-    for report in reports(tmp_path, named("`|" * 40_000), "`|" * 40_000):
+    for report in reports(tmp_path, model_with_name("`|" * 40_000), "`|" * 40_000):
         assert len(render_markdown(report, ALL)) <= LONGEST
 
 

@@ -63,7 +63,7 @@ Large models are exported through TorchScript, which takes a second, and small o
 SAMPLE = [f"{export}/{transform}" for export, transforms in TRANSFORMS_OF.items() for transform in transforms]
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime", "onnxslim")  # each in another process
 EVERY = [*SAMPLE, *sorted(KNOWN.keys() - SAMPLE)]
-HELD = sampled(EVERY, [name for name in EVERY if name.rpartition("/")[0] in OF_EACH_KIND])
+CHECKED = sampled(EVERY, [name for name in EVERY if name.rpartition("/")[0] in OF_EACH_KIND])
 
 
 def cell(name: str) -> Cell:
@@ -73,8 +73,10 @@ def cell(name: str) -> Cell:
 @pytest.fixture(scope="module")
 def folder() -> Path:
     """Folder in which the cells are made, or `$ONNXLEDGER_MATRIX`."""
-    named = os.environ.get("ONNXLEDGER_MATRIX")
-    return Path(named).resolve() if named else home("tools.matrix.exports", "tools.matrix.transforms")
+    configured = os.environ.get("ONNXLEDGER_MATRIX")
+    return (
+        Path(configured).resolve() if configured else home("tools.matrix.exports", "tools.matrix.transforms")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +84,15 @@ def outcome_of(folder: Path) -> Callable[[str], Outcome]:
     """Return a function that runs a cell and returns its outcome."""
     done: dict[str, Outcome] = {}
 
-    def ask(name: str) -> Outcome:
+    def find_outcome(name: str) -> Outcome:
         if name not in done:  # makes all tested cells of its export, which is made once
             export = name.rpartition("/")[0]
-            together = [cell(other) for other in HELD if other.rpartition("/")[0] == export]
+            together = [cell(other) for other in CHECKED if other.rpartition("/")[0] == export]
             with alone(folder / together[0].architecture):
                 done.update({outcome.cell.name: outcome for outcome in make_and_run(folder, together)})
         return done[name]
 
-    return ask
+    return find_outcome
 
 
 makes_cells = [
@@ -101,7 +103,7 @@ makes_cells = [
 ]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=makes_cells) for name in HELD])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=makes_cells) for name in CHECKED])
 def test_a_cell_leaves_what_is_known_and_nothing_else(
     outcome_of: Callable[[str], Outcome], name: str
 ) -> None:
@@ -149,11 +151,11 @@ def test_the_sample_has_every_architecture_export_and_transform() -> None:
 
 
 def test_every_run_makes_each_export_and_each_transform() -> None:
-    cells = [cell(name) for name in HELD]
+    cells = [cell(name) for name in CHECKED]
 
     assert {c.export for c in cells} == set(EXPORTS)
     assert {c.transform for c in cells} == set(TRANSFORMS)
-    assert any(name in KNOWN for name in HELD)
+    assert any(name in KNOWN for name in CHECKED)
 
 
 def test_what_is_known_names_cells() -> None:
@@ -184,7 +186,7 @@ def test_the_document_sums_up_the_outcomes() -> None:
     assert "no \\<such\\> operator" in document
 
 
-def test_a_cell_that_fails_is_made_again_only_when_asked(
+def test_a_cell_that_fails_is_made_again_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
@@ -212,12 +214,12 @@ def test_an_isolated_call_returns_what_it_computes() -> None:
     assert call_isolated(divmod, 17, 5, seconds=60) == (3, 2)
 
 
-def test_an_error_in_an_isolated_call_is_told_in_one_line() -> None:
+def test_an_error_in_an_isolated_call_is_reported_in_one_line() -> None:
     with pytest.raises(CellError, match=r"^ZeroDivisionError: "):
         call_isolated(divmod, 1, 0, seconds=60)
 
 
-def test_a_crash_in_an_isolated_call_is_told() -> None:
+def test_a_crash_in_an_isolated_call_is_reported() -> None:
     with pytest.raises(CellError, match="died of SIGABRT"):
         call_isolated(os.abort, seconds=60)
 

@@ -12,7 +12,7 @@ from tools.matrix.cells import Residue
 from tools.matrix.isolated import CellError
 from tools.matrix.wide.account import Negative, Outcome, SideOutcome
 from tools.matrix.wide.cells import make_and_run
-from tools.matrix.wide.plan import ARCHITECTURES, EXPORTS, HELD, TOOLS, Cell, cells_of
+from tools.matrix.wide.plan import ARCHITECTURES, EXPORTS, HELD_OUT, TOOLS, Cell, cells_of
 from tools.matrix.wide.report import render_markdown
 
 SAMPLE = (
@@ -38,8 +38,8 @@ def test_the_plan_has_every_export_and_every_tool_for_many_architectures() -> No
     cells = cells_of()
 
     assert len(ARCHITECTURES) >= 80
-    assert len(HELD) >= 15
-    assert ARCHITECTURES.keys() >= HELD
+    assert len(HELD_OUT) >= 15
+    assert ARCHITECTURES.keys() >= HELD_OUT
     assert len(cells) == len(set(cells))
     assert {c.export for c in cells} == EXPORTS.keys()
     assert {c.tool for c in cells} == TOOLS.keys()
@@ -62,7 +62,7 @@ def test_a_package_that_is_not_installed_costs_the_cells_that_need_it(
     assert (outcome.status, outcome.reason) == ("not run", "timm is not installed")
 
 
-def test_the_document_says_what_each_cell_leaves_and_which_architectures_were_held() -> None:
+def test_the_document_says_what_each_cell_leaves_and_which_architectures_were_held_out() -> None:
     residue = (Residue("unexplained", 1, 1234, ("a|b",)),)
     outcomes = [
         Outcome(
@@ -100,7 +100,7 @@ def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outc
     """Return a function that runs a cell and returns its outcome; cells of one architecture are made together."""
     folder, done = tmp_path_factory.mktemp("wide"), dict[str, Outcome]()
 
-    def ask(name: str) -> Outcome:
+    def find_outcome(name: str) -> Outcome:
         if name not in done:
             together = [
                 cell(other) for other in SAMPLE if cell(other).architecture == cell(name).architecture
@@ -108,7 +108,7 @@ def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outc
             done.update({outcome.cell.name: outcome for outcome in make_and_run(folder, together)})
         return done[name]
 
-    return ask
+    return find_outcome
 
 
 @pytest.mark.export
@@ -116,7 +116,7 @@ def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outc
 @pytest.mark.slow
 @pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}")
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_cell_balances_with_what_it_holds_and_with_nothing_else(
+def test_a_cell_balances_with_its_own_tensors_and_with_nothing_else(
     outcome_of: Callable[[str], Outcome], name: str
 ) -> None:
     outcome = outcome_of(name)

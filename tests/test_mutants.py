@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from tools.mutants.applying import Loaded
 from tools.mutants.changes import Mutant, mutants_of
-from tools.mutants.putting import Loaded
 
 SOURCE = '''"""A rule."""
 
@@ -54,12 +54,12 @@ def rule(path: Path) -> ModuleType:
     return module
 
 
-def named(path: Path) -> dict[str, Mutant]:
+def mutants_by_name(path: Path) -> dict[str, Mutant]:
     return {mutant.name: mutant for mutant in mutants_of(path, "room.rule")}
 
 
 def test_tables_functions_and_methods_are_changed_in_one_place_each(path):
-    mutants = named(path)
+    mutants = mutants_by_name(path)
 
     assert {name: mutant.diff.splitlines()[-1].strip() for name, mutant in mutants.items()} == {
         "room.rule.<module>#1": "+LIMIT = None",
@@ -75,7 +75,7 @@ def test_tables_functions_and_methods_are_changed_in_one_place_each(path):
 
 
 def test_any_line_of_the_statement_around_a_change_leads_to_its_tests(path):
-    lines = named(path)["room.rule.is_small#2"].lines
+    lines = mutants_by_name(path)["room.rule.is_small#2"].lines
 
     assert SOURCE.splitlines()[lines[0] - 1 : lines[-1]] == [
         "    return (",
@@ -86,10 +86,10 @@ def test_any_line_of_the_statement_around_a_change_leads_to_its_tests(path):
 
 
 def test_functions_behind_decorators_run_as_the_mutant_says(path, rule):
-    mutants, loaded = named(path), Loaded([path])
+    mutants, loaded = mutants_by_name(path), Loaded([path])
     assert (rule.is_small.__wrapped__(9), rule.Rule().word) == (False, "yes")
 
-    loaded.put_in(mutants["room.rule.is_small#2"])
-    loaded.put_in(mutants["room.rule.Rule.word#1"])
+    loaded.apply(mutants["room.rule.is_small#2"])
+    loaded.apply(mutants["room.rule.Rule.word#1"])
 
     assert (rule.is_small.__wrapped__(9), rule.Rule().word) == (True, "XXyesXX")

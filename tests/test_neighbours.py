@@ -84,7 +84,7 @@ def test_bias_in_a_fused_sum_and_norm_is_not_the_norms(tmp_path: Path) -> None:
     assert scopes_of(audit(tmp_path, proto)) == {"h": "l.dense", "y": "l.norm"}
 
 
-def test_table_that_a_head_reads_too_says_nothing_of_either(tmp_path: Path) -> None:
+def test_table_that_a_head_reads_too_is_no_evidence_of_either(tmp_path: Path) -> None:
     proto = text_model(
         """g (int64[n] ids) => (float[n,9] y) {
             e = Gather("lm_head.weight", ids) t = Transpose("lm_head.weight") y = MatMul(e, t)
@@ -238,7 +238,7 @@ def test_sizes_carry_no_scope(tmp_path: Path) -> None:
     assert (found["s"], found["r"]) == (None, None)
 
 
-def test_body_is_where_the_node_is_that_holds_it(tmp_path: Path) -> None:
+def test_body_is_where_its_node_is(tmp_path: Path) -> None:
     proto = text_model("""
         g (bool c, float[2] x) => (float[2] y) {
             ["/m/gate/If"] y = If(c) <then_branch = t () => (float[2] a) { a = Relu(x) },
@@ -275,11 +275,11 @@ def test_time_grows_with_the_nodes_and_not_with_their_square(tmp_path: Path) -> 
     for count in (1000, 8000):
         ledger = audit(tmp_path, chain(count))
         flow = follow_data(ledger.model, ledger.wiring)
-        named = {
+        scopes = {
             e.tensor.key: (e.scope, e.scoped_by) for e in ledger.entries if e.scoped_by == "name:parameter"
         }
         start = time.process_time()
-        found = settle_nodes(flow, ledger.wiring, ledger.entries, named, {})
+        found = settle_nodes(flow, ledger.wiring, ledger.entries, scopes, {})
         seconds.append(time.process_time() - start)
         assert len(found) > count
 

@@ -16,7 +16,7 @@ def test_reports_are_written_as_before(tmp_path: Path, monkeypatch: pytest.Monke
     assert compare(load(), digest_all(Path())) == []
 
 
-def test_what_is_new_gone_or_other_is_told() -> None:
+def test_what_is_new_gone_or_other_is_reported() -> None:
     assert compare({"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "1"}) == [
         "differs  b",
         "gone  c",

@@ -248,7 +248,7 @@ def test_a_file_that_carries_numbers_beside_its_weights_does_not_balance(
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_the_file_alone_tells_them_or_counts_them(carrier: str, tmp_path: Path) -> None:
+def test_the_file_alone_reports_or_counts_them(carrier: str, tmp_path: Path) -> None:
     ledger = audit(tmp_path, CARRIERS[carrier])
 
     assert "opaque" in finding_ids(ledger) or ledger.parameters > W.size
@@ -335,11 +335,11 @@ def test_they_are_not_opaque_where_pytorch_does_not_list_them(case: str, tmp_pat
 
 
 @pytest.mark.parametrize("case", [case for case in HONEST if case != "a count"])
-def test_the_file_alone_is_not_accused_of_them(case: str, tmp_path: Path) -> None:
+def test_the_file_alone_has_no_opaque_finding_of_them(case: str, tmp_path: Path) -> None:
     assert opaque(HONEST[case], tmp_path) == []
 
 
-def test_codes_and_the_scales_of_held_weights_are_explained(tmp_path: Path) -> None:
+def test_codes_and_the_scales_of_matched_weights_are_explained(tmp_path: Path) -> None:
     coded = quantized("w", W, axis=1)
     text = f"{SIGNATURE} {{ d = DequantizeLinear <axis = 1> (w_quantized, w_scale, w_zero_point) y = MatMul(x, d) }}"
 
@@ -352,9 +352,9 @@ def test_codes_and_the_scales_of_held_weights_are_explained(tmp_path: Path) -> N
 def test_a_buffer_that_was_compared_is_explained(tmp_path: Path) -> None:
     proto = model("y = Add(h, shift)", {"shift": HIDDEN})
 
-    held = reconcile(tmp_path, proto, manifest_of(parameter("w", W), buffer("shift", HIDDEN)))
+    result = reconcile(tmp_path, proto, manifest_of(parameter("w", W), buffer("shift", HIDDEN)))
 
-    assert held.balanced
+    assert result.balanced
 
 
 def test_a_buffers_name_explains_no_other_values(tmp_path: Path) -> None:
@@ -454,8 +454,8 @@ def test_what_is_computed_and_stands_beside_an_input_is_known_all_the_same(tmp_p
     }
     planted = tensors | {"zeros": noise(4, SIDE, seed=5)}
 
-    for given, balanced in ((tensors, True), (planted, False)):
-        file = model(body, given | steps("z", scale=1.0, zero=0))
+    for stored, balanced in ((tensors, True), (planted, False)):
+        file = model(body, stored | steps("z", scale=1.0, zero=0))
         assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced
 
 

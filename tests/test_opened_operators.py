@@ -147,14 +147,14 @@ def test_an_index_that_is_off_by_one_place_is_no_table_of_pytorch(
     stored.CopyFrom(numpy_helper.from_array(places, stored.name))
     onnx.save(model, "moved.onnx")
 
-    told = run_here("reconcile", "moved.onnx", "--against", "pooled/manifest.json")
+    result = run_here("reconcile", "moved.onnx", "--against", "pooled/manifest.json")
 
     assert np.unique(places).size > 2
-    assert told.returncode == 1
-    assert f"{stored.name} [opaque]" in told.stdout
+    assert result.returncode == 1
+    assert f"{stored.name} [opaque]" in result.stdout
 
 
-def test_one_number_of_what_was_computed_of_a_codebook_is_told(
+def test_one_number_of_what_was_computed_of_a_codebook_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The words are unchanged; one of the squares stored beside them is changed."""
@@ -168,7 +168,7 @@ def test_one_number_of_what_was_computed_of_a_codebook_is_told(
     stored.CopyFrom(numpy_helper.from_array(numbers, stored.name))
     onnx.save(model, "changed.onnx")
 
-    told = run_here("reconcile", "changed.onnx", "--against", "opened_nets:coded")
+    result = run_here("reconcile", "changed.onnx", "--against", "opened_nets:coded")
 
-    assert told.returncode == 1
-    assert "DOES NOT BALANCE" in told.stdout
+    assert result.returncode == 1
+    assert "DOES NOT BALANCE" in result.stdout

@@ -69,9 +69,9 @@ def test_the_report_says_what_safetensors_and_numpy_say(
 
     # safetensors stores a tied tensor once, so its numels sum to the count of unique parameters.
     assert ledger.parameters == result.manifest.numel == sum(array.size for array in weights.values())
-    said = {alias: line for line in result.parameters for alias in (line.name, *tied(result, line.name))}
+    line_of = {alias: line for line in result.parameters for alias in (line.name, *tied(result, line.name))}
     for weight, names in expected.items():
-        assert {key[1] for key in said[weight].entries} == names, weight
+        assert {key[1] for key in line_of[weight].entries} == names, weight
     assert sum(group.stored_elements for group in group_by(ledger).groups) == sum(
         int(np.prod(tensor.dims)) for tensor in onnx.load(made.files.model).graph.initializer
     )

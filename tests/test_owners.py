@@ -21,7 +21,7 @@ def matmul(name: str, node: str = "n") -> onnx.ModelProto:
     return text_model(MATMUL.format(name=name, node=node), {name: ramp(3, 2)})
 
 
-def told(ledger: Ledger, name: str) -> tuple[str, str]:
+def scope_of(ledger: Ledger, name: str) -> tuple[str, str]:
     found = entry(ledger, name)
     return found.scope, found.scoped_by
 
@@ -32,31 +32,31 @@ def told(ledger: Ledger, name: str) -> tuple[str, str]:
 def test_scope_of_a_named_tensor_is_its_module_whoever_reads_it(tmp_path: Path) -> None:
     ledger = audit(tmp_path, matmul("encoder.layer.0.query.weight", node="/other/MatMul"))
 
-    assert told(ledger, "encoder.layer.0.query.weight") == ("encoder.layer.0.query", "name:parameter")
+    assert scope_of(ledger, "encoder.layer.0.query.weight") == ("encoder.layer.0.query", "name:parameter")
 
 
 def test_exporters_note_goes_before_the_name(tmp_path: Path) -> None:
     proto = dynamo_like(matmul("other.weight"), folded={"other.weight": ["enc.q.weight"]})
 
-    assert told(audit(tmp_path, proto), "other.weight") == ("enc.q", "provenance:folded-from")
+    assert scope_of(audit(tmp_path, proto), "other.weight") == ("enc.q", "provenance:folded-from")
 
 
 def test_scope_of_a_tensor_folded_from_several_is_what_its_sources_share(tmp_path: Path) -> None:
     proto = dynamo_like(matmul("val_1"), folded={"val_1": ["enc.q.weight", "enc.k.weight"]})
 
-    assert told(audit(tmp_path, proto), "val_1") == ("enc", "provenance:folded-from")
+    assert scope_of(audit(tmp_path, proto), "val_1") == ("enc", "provenance:folded-from")
 
 
 def test_dotted_name_gives_a_scope_where_the_role_came_from_elsewhere(tmp_path: Path) -> None:
     proto = text_model('g (float[2] x) => (float[2] y) { y = Mul(x, "mod.eps") }', {"mod.eps": ramp(1)})
 
-    assert told(audit(tmp_path, proto), "mod.eps") == ("mod", "name:dotted")
+    assert scope_of(audit(tmp_path, proto), "mod.eps") == ("mod", "name:dotted")
 
 
 def test_name_that_is_a_path_goes_before_its_reader(tmp_path: Path) -> None:
     ledger = audit(tmp_path, matmul("net/dense_1/kernel:0", node="other/MatMul"))
 
-    assert told(ledger, "net/dense_1/kernel:0") == ("net.dense_1", "name:path")
+    assert scope_of(ledger, "net/dense_1/kernel:0") == ("net.dense_1", "name:path")
 
 
 def test_constant_whose_name_is_a_path_is_where_it_is_read(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_constant_whose_name_is_a_path_is_where_it_is_read(tmp_path: Path) -> No
         {"/a/Constant_output_0": ramp(1)},
     )
 
-    assert told(audit(tmp_path, proto), "/a/Constant_output_0") == ("b", "name:node-path")
+    assert scope_of(audit(tmp_path, proto), "/a/Constant_output_0") == ("b", "name:node-path")
 
 
 def test_placeholders_name_is_followed_as_far_as_modules_are_known(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_placeholders_name_is_followed_as_far_as_modules_are_known(tmp_path: Pat
 
     ledger = audit(tmp_path, proto)
 
-    assert told(ledger, "p_model_layers_1_mlp_up_weight::T10") == ("model.layers.1", "name:mangled")
-    assert told(ledger, "p_lm_head_weight")[1] != "name:mangled"
+    assert scope_of(ledger, "p_model_layers_1_mlp_up_weight::T10") == ("model.layers.1", "name:mangled")
+    assert scope_of(ledger, "p_lm_head_weight")[1] != "name:mangled"
 
 
 # readers
@@ -106,14 +106,14 @@ def test_scope_of_a_nameless_tensor_is_that_of_its_reader(
 
     ledger = audit(tmp_path, dynamo_like(matmul("val_1", node=node), scopes=scoped))
 
-    assert told(ledger, "val_1") == (scope, rule)
+    assert scope_of(ledger, "val_1") == (scope, rule)
     assert entry(ledger, "val_1").has_scope
 
 
 def test_scope_of_a_tensor_with_several_readers_is_what_they_share(tmp_path: Path) -> None:
     proto = text_model(TWO_READERS.format(first="/enc/a/MatMul", second="/enc/b/MatMul"), {"w": ramp(3, 3)})
 
-    assert told(audit(tmp_path, proto), "w") == ("enc", "name:node-path")
+    assert scope_of(audit(tmp_path, proto), "w") == ("enc", "name:node-path")
 
 
 def test_readers_with_metadata_decide_against_readers_with_names(tmp_path: Path) -> None:
@@ -121,13 +121,13 @@ def test_readers_with_metadata_decide_against_readers_with_names(tmp_path: Path)
 
     ledger = audit(tmp_path, with_scopes(proto, {"n": "dec.b"}))
 
-    assert told(ledger, "w") == ("dec.b", "provenance:name-scopes")
+    assert scope_of(ledger, "w") == ("dec.b", "provenance:name-scopes")
 
 
 def test_learned_tensor_whose_readers_share_nothing_is_the_first_ones(tmp_path: Path) -> None:
     proto = text_model(TWO_READERS.format(first="/embed/MatMul", second="/head/MatMul"), {"w": ramp(3, 3)})
 
-    assert told(audit(tmp_path, proto), "w") == ("embed", "name:node-path")
+    assert scope_of(audit(tmp_path, proto), "w") == ("embed", "name:node-path")
 
 
 def test_constant_whose_readers_share_nothing_is_the_outermost_modules(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_constant_whose_readers_share_nothing_is_the_outermost_modules(tmp_path:
         'g (float[3] x) => (float[3] y) { ["/a/Mul"] h = Mul(x, c) ["/b/Mul"] y = Mul(h, c) }', {"c": ramp(1)}
     )
 
-    assert told(audit(tmp_path, proto), "c") == ("", "name:node-path")
+    assert scope_of(audit(tmp_path, proto), "c") == ("", "name:node-path")
 
 
 def test_tensor_that_is_turned_first_is_where_the_result_is_read(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_tensor_that_is_turned_first_is_where_the_result_is_read(tmp_path: Path)
         {"w": ramp(2, 3)},
     )
 
-    assert told(audit(tmp_path, proto), "w") == ("fc", "name:node-path")
+    assert scope_of(audit(tmp_path, proto), "w") == ("fc", "name:node-path")
 
 
 def test_tensor_without_name_and_readers_without_scope_has_none(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_scales_of_a_dynamically_quantized_weight_are_where_the_weight_is(tmp_pa
 
     ledger = audit(tmp_path, proto)
 
-    assert {told(ledger, tensor.tensor.name)[0] for tensor in ledger.entries} == {"fc"}
+    assert {scope_of(ledger, tensor.tensor.name)[0] for tensor in ledger.entries} == {"fc"}
 
 
 def test_scales_of_a_nameless_weight_are_where_the_weight_is(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_scales_of_a_nameless_weight_are_where_the_weight_is(tmp_path: Path) -> 
 
     ledger = audit(tmp_path, proto)
 
-    assert told(ledger, "w_quantized") == ("fc", "name:node-path")
-    assert told(ledger, "w_scale") == told(ledger, "w_zero_point") == ("fc", "structure:scale")
+    assert scope_of(ledger, "w_quantized") == ("fc", "name:node-path")
+    assert scope_of(ledger, "w_scale") == scope_of(ledger, "w_zero_point") == ("fc", "structure:scale")
 
 
 def test_zero_point_of_two_weights_is_in_what_they_share(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_zero_point_of_two_weights_is_in_what_they_share(tmp_path: Path) -> None
         {**weights, "zero": np.array(0, np.int8)},
     )
 
-    assert told(audit(tmp_path, proto), "zero") == ("enc", "structure:scale")
+    assert scope_of(audit(tmp_path, proto), "zero") == ("enc", "structure:scale")
 
 
 # the neighbourhood; more in test_neighbours.py
@@ -206,7 +206,7 @@ def test_nameless_weight_is_of_the_module_of_its_bias(tmp_path: Path) -> None:
         {"val_47": ramp(3, 2), "enc.query.bias": ramp(2)},
     )
 
-    assert told(audit(tmp_path, proto), "val_47") == ("enc.query", "structure:product-and-bias")
+    assert scope_of(audit(tmp_path, proto), "val_47") == ("enc.query", "structure:product-and-bias")
 
 
 def test_nameless_bias_is_of_the_module_of_its_weight(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_nameless_bias_is_of_the_module_of_its_weight(tmp_path: Path) -> None:
         {"enc.query.weight": ramp(3, 2), "val_48": ramp(2)},
     )
 
-    assert told(audit(tmp_path, proto), "val_48") == ("enc.query", "structure:product-and-bias")
+    assert scope_of(audit(tmp_path, proto), "val_48") == ("enc.query", "structure:product-and-bias")
 
 
 def test_nameless_tensor_beside_a_named_one_is_of_its_module(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_nameless_tensor_beside_a_named_one_is_of_its_module(tmp_path: Path) -> 
         {"val_1": ramp(2, 3, 1, 1), "conv.bias": ramp(2)},
     )
 
-    assert told(audit(tmp_path, proto), "val_1") == ("conv", "structure:own-weights")
+    assert scope_of(audit(tmp_path, proto), "val_1") == ("conv", "structure:own-weights")
 
 
 TIED = """g (int64[n] ids) => (float[n,50] y) {
@@ -237,14 +237,14 @@ def tied() -> dict[str, Floats]:
     return {"wte.weight": table, "head": table.T.copy()}
 
 
-def test_copy_of_which_nothing_else_tells_is_where_its_original_is(tmp_path: Path) -> None:
-    assert told(audit(tmp_path, text_model(TIED, tied())), "head") == ("wte", "content:copy")
+def test_copy_without_other_evidence_is_where_its_original_is(tmp_path: Path) -> None:
+    assert scope_of(audit(tmp_path, text_model(TIED, tied())), "head") == ("wte", "content:copy")
 
 
 def test_copy_that_is_read_in_a_module_stays_there(tmp_path: Path) -> None:
     proto = text_model(TIED.replace("y = MatMul", '["/lm_head/MatMul"] y = MatMul'), tied())
 
-    assert told(audit(tmp_path, proto), "head") == ("lm_head", "name:node-path")
+    assert scope_of(audit(tmp_path, proto), "head") == ("lm_head", "name:node-path")
 
 
 def test_nameless_weight_between_two_modules_is_in_what_they_share(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_nameless_weight_between_two_modules_is_in_what_they_share(tmp_path: Pat
         {"layer.1.norm.weight": ramp(3), "val_1": ramp(3, 3), "layer.1.post.weight": ramp(3, start=5)},
     )
 
-    assert told(audit(tmp_path, proto), "val_1") == ("layer.1", "structure:between")
+    assert scope_of(audit(tmp_path, proto), "val_1") == ("layer.1", "structure:between")
 
 
 def test_evidence_of_names_goes_before_that_of_neighbours(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_evidence_of_names_goes_before_that_of_neighbours(tmp_path: Path) -> Non
         {"w": ramp(3, 2), "other.bias": ramp(2)},
     )
 
-    assert told(audit(tmp_path, proto), "w") == ("fc", "name:node-path")
+    assert scope_of(audit(tmp_path, proto), "w") == ("fc", "name:node-path")
 
 
 # nodes

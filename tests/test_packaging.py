@@ -101,10 +101,10 @@ def test_the_oldest_tested_versions_are_the_lower_bounds() -> None:
     extras = (PROJECT["optional-dependencies"][extra] for extra in ("time", "report", "remote"))
 
     for text in itertools.chain(PROJECT["dependencies"], *extras):
-        asked = Requirement(text)
-        (bound,) = asked.specifier
+        requirement = Requirement(text)
+        (bound,) = requirement.specifier
         assert bound.operator == ">="
-        assert pins[canonicalize_name(asked.name)] == Version(bound.version), text
+        assert pins[canonicalize_name(requirement.name)] == Version(bound.version), text
 
 
 @pytest.mark.parametrize("tool", ["ruff", "codespell", "validate-pyproject"])

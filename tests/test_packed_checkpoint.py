@@ -82,9 +82,9 @@ def packed(
 
 def checkpoint(folder: Path, method: str, tensors: dict[str, Array]) -> Path:
     folder.mkdir(exist_ok=True)
-    told: dict[str, Any] = {"quant_method": method.partition("_")[0], "bits": 4, "group_size": GROUP}
-    told |= {"checkpoint_format": method} if method != "awq" else {}
-    (folder / "quantize_config.json").write_text(json.dumps(told))
+    config: dict[str, Any] = {"quant_method": method.partition("_")[0], "bits": 4, "group_size": GROUP}
+    config |= {"checkpoint_format": method} if method != "awq" else {}
+    (folder / "quantize_config.json").write_text(json.dumps(config))
     save_file(
         {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "model.safetensors"
     )
@@ -180,7 +180,7 @@ def test_what_cannot_be_decoded_stays_as_it_is_stored(tmp_path: Path, lacking: s
     assert "fc.qweight" in names
 
 
-def test_groups_that_are_none_give_no_weight(tmp_path: Path) -> None:
+def test_invalid_group_indices_give_no_weight(tmp_path: Path) -> None:
     group = np.full(IN, 99)
     original = open_checkpoint(checkpoint(tmp_path / "c", "gptq", packed("gptq", *drawn(), group=group)))
 
@@ -189,8 +189,8 @@ def test_groups_that_are_none_give_no_weight(tmp_path: Path) -> None:
 
 
 @pytest.mark.export
-@pytest.mark.parametrize("named", ["model.safetensors", ""], ids=["the file", "the folder"])
-def test_with_a_config_the_class_says_which_are_parameters(tmp_path: Path, named: str) -> None:
+@pytest.mark.parametrize("path_in_folder", ["model.safetensors", ""], ids=["the file", "the folder"])
+def test_with_a_config_the_class_says_which_are_parameters(tmp_path: Path, path_in_folder: str) -> None:
     from exports import CONFIGS
 
     from exporter import SourceOptions, census_source, resolve_source
@@ -216,7 +216,7 @@ def test_with_a_config_the_class_says_which_are_parameters(tmp_path: Path, named
     )
     (folder / "config.json").write_text(json.dumps({**CONFIGS["llama"], "quantization_config": quantized}))
 
-    original = census_source(str(folder / named))
+    original = census_source(str(folder / path_in_folder))
 
     assert name in {parameter.name for parameter in original.manifest.parameters}
     assert original.manifest.source["class"] == "LlamaForCausalLM"

@@ -53,7 +53,7 @@ def scopes_of(folder: Path, names: list[str], *tensors: str) -> list[str]:
         (node(scopes="['', '_empty_nn_module_stack_from_metadata_hook', 'x']"), None),
     ],
 )
-def test_nodes_tell_their_module(made, scope):
+def test_nodes_show_their_module(made, scope):
     assert node_scope(made) == scope
 
 
@@ -84,7 +84,7 @@ def test_nodes_tell_their_module(made, scope):
         *("/a/aa.b/Op", "/aa/a.b/Op", "a/b/Fusion/c", "/Reader/Add", "é/ü.1/Op"),
     ],
 )
-def test_nodes_of_a_model_tell_what_each_of_them_tells_alone(tmp_path, name):
+def test_nodes_of_a_model_show_what_each_of_them_shows_alone(tmp_path, name):
     model = read_model(
         save(tmp_path, text_model(f'g (float[2] x) => (float[2] y) {{ ["{name}"] y = Relu(x) }}'))
     )
@@ -101,7 +101,7 @@ def test_scopes_of_nodes_go_before_their_names():
 
 
 @pytest.mark.parametrize("text", ["[", "__import__('os')", "3", "", "{'a': 1}", "[" * 500])
-def test_scopes_that_are_no_list_are_not_evaluated_and_say_nothing(text):
+def test_scopes_that_are_no_list_are_not_evaluated_and_give_no_scope(text):
     assert node_scope(node(scopes=text)) is None
 
 
@@ -199,7 +199,7 @@ def test_operator_that_reads_a_variable_does_not_decide_for_those_beside_it(tmp_
         ("", None),
     ],
 )
-def test_names_of_tensors_that_are_paths_tell_a_module(name, scope):
+def test_names_of_tensors_that_are_paths_show_a_module(name, scope):
     assert tensor_path(name) == scope
 
 

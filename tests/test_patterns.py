@@ -228,7 +228,7 @@ def test_a_regex_that_cannot_be_used_says_why(expression, message):
         compile_pattern(expression)
 
 
-def test_a_regex_that_python_warns_of_is_refused_also_where_nobody_heeds_warnings():
+def test_a_regex_that_python_warns_of_is_refused_also_where_warnings_are_ignored():
     with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match="nested set"):
         compile_pattern("[[:alpha:]]")
 

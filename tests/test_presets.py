@@ -119,7 +119,7 @@ def test_auto_refuses_a_model_that_no_preset_fits(tmp_path):
 
 
 @pytest.mark.parametrize("names", [("onnx::Add_1",), ("lm_head.bias", "lm_head.dense.bias")])
-def test_auto_refuses_to_tell_a_family_by_its_head_alone(names, tmp_path):
+def test_auto_refuses_to_choose_a_family_by_its_head_alone(names, tmp_path):
     with pytest.raises(UsageError, match="cannot tell which preset fits, because only"):
         find_preset(AUTO, ledger_of(tmp_path, names))
 
@@ -180,7 +180,7 @@ def without_names(ledger: Ledger, *names: str) -> Ledger:
     return replace(ledger, entries=tuple(entries))
 
 
-def test_what_pytorch_has_no_name_for_says_nothing_of_the_family(tmp_path):
+def test_what_pytorch_has_no_name_for_is_no_evidence_of_the_family(tmp_path):
     nameless = [f"features.{number}.weight" for number in range(5)]
     ledger = ledger_of(tmp_path, (*GPT2, *nameless))
 
@@ -207,7 +207,7 @@ def test_names_of_the_pytorch_side_are_enough(tmp_path):
     assert find_preset(AUTO, ledger, known).origin == "preset gpt2 (auto)"
 
 
-def test_a_preset_takes_the_first_group_unless_told_otherwise(tmp_path):
+def test_a_preset_takes_the_first_group_by_default(tmp_path):
     ledger = ledger_of(tmp_path, Family.read("bert").base)
 
     assert find_preset("bert", ledger).match == "first"

@@ -87,7 +87,7 @@ def test_views_and_casts_of_a_parameter_are_no_values(module: Mixing) -> None:
     assert not any("plain" in value.parameters for value in values_of(manifest).values())
 
 
-def test_parameters_that_are_read_through_values_alone_are_told(module: Mixing) -> None:
+def test_parameters_that_are_read_through_values_alone_are_reported(module: Mixing) -> None:
     manifest = describe(module, torch.rand(5, 8))
 
     assert manifest.program is not None
@@ -280,7 +280,7 @@ class Choosing(Idle):
         (Idle, ["x", "y"], None),
     ],
 )
-def test_what_a_class_does_not_read_is_told_where_the_file_has_no_other_input(
+def test_what_a_class_does_not_read_is_reported_where_the_file_has_no_other_input(
     module: type[Idle], inputs: list[str], read: bool | None
 ) -> None:
     torch.manual_seed(0)

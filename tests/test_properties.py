@@ -287,7 +287,7 @@ def culprits(result: Reconciliation) -> set[str]:
 @pytest.mark.parametrize("content", MODES)
 @steady
 @given(made=weights(CHANGES))
-def test_both_sums_of_the_bridge_hold_whatever_happened(content, made):
+def test_both_sums_of_the_bridge_are_right_whatever_happened(content, made):
     result = reconciled(made, content)
 
     pytorch = sum(weight.array.size for weight in made)

@@ -127,7 +127,7 @@ def test_the_pull_request_is_annotated_at_the_model(checked):
     assert "ask the serving team" in error[2]
 
 
-def test_code_scanning_is_told_of_the_rule_and_where_it_stands(checked):
+def test_code_scanning_gets_the_rule_and_where_it_stands(checked):
     run = read_sarif(Path(checked.outputs["sarif"]).read_text())
 
     (failed,) = [result for result in run["results"] if result["ruleId"] == "budget/growth"]

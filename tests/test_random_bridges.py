@@ -247,12 +247,12 @@ def check_sums(world: World, result: Reconciliation) -> None:
     # Each line has the elements of its parameters, and of entries that hold no parameter.
     again = {Line.COPIED, Line.DUPLICATED_FILE}
     line_of = {line.key: line.line for line in result.entries}
-    held = {key for line in result.parameters for key in line.entries if line_of[key] not in again}
+    counted = {key for line in result.parameters for key in line.entries if line_of[key] not in again}
     expected: Counter[Line] = Counter()
     for parameter_line in result.parameters:
         expected[parameter_line.line] += world.arrays[parameter_line.name].size
     for entry in result.entries:
-        if entry.key not in held:
+        if entry.key not in counted:
             expected[entry.line] += world.stored[entry.key[1]].size
     assert {row.line: row.elements for row in result.bridge if row.elements} == {
         k: v for k, v in expected.items() if v
@@ -277,15 +277,15 @@ def test_what_nobody_touched_balances_and_adds_up(content, at_hand, world):
 def test_whatever_was_done_to_a_file_unbalances_it_and_is_named(content, at_hand, world):
     result = reconciled(world, at_hand=at_hand, content=content)
 
-    named = {subject for finding in result.findings for subject in finding.subjects}
+    reported = {subject for finding in result.findings for subject in finding.subjects}
     assert not result.balanced
-    assert all(named & names for names in world.culprits), (named, world.culprits)
+    assert all(reported & names for names in world.culprits), (reported, world.culprits)
     check_sums(world, result)
 
 
 @steady
 @given(world=worlds(harmed=True))
-def test_sums_hold_where_no_values_are_compared(world):
+def test_sums_are_right_where_no_values_are_compared(world):
     check_sums(world, reconciled(world, at_hand=False, content="none"))
 
 

@@ -20,9 +20,9 @@ HOSTILE = "<b>&\x1b[31m"
 
 
 def ledger_of(folder: Path, count: int = 3, name: str = "m.onnx") -> Ledger:
-    held = {f"layer.{i}.weight": ramp(4, 4) + np.float32(i) for i in range(count)}
+    weights = {f"layer.{i}.weight": ramp(4, 4) + np.float32(i) for i in range(count)}
     steps = " ".join(f'x{i + 1} = MatMul(x{i}, "layer.{i}.weight")' for i in range(count))
-    proto = text_model(f"g (float[1,4] x0) => (float[1,4] x{count}) {{ {steps} }}", held)
+    proto = text_model(f"g (float[1,4] x0) => (float[1,4] x{count}) {{ {steps} }}", weights)
     path = folder / name
     onnx.save(proto, path)
     return audit_model(path)
@@ -44,9 +44,9 @@ def test_a_record_is_declared_as_contributing_says() -> None:
 
 def test_a_record_says_in_a_line_what_it_is(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path)
-    held = [parameter(f"layer.{i}.weight", ramp(4, 4) + np.float32(i)) for i in range(3)]
-    manifest = manifest_of(*held)
-    told = {
+    parameters = [parameter(f"layer.{i}.weight", ramp(4, 4) + np.float32(i)) for i in range(3)]
+    manifest = manifest_of(*parameters)
+    texts = {
         repr(ledger),
         repr(ledger.model),
         repr(ledger.model.graphs[0]),
@@ -57,7 +57,7 @@ def test_a_record_says_in_a_line_what_it_is(tmp_path: Path) -> None:
     }
 
     path = str(tmp_path / "m.onnx")
-    assert told == {
+    assert texts == {
         f"<Ledger {path}: 48 parameters, 3 tensors, 0 findings>",
         f"<Model {path}: 3 tensors, 3 nodes, 1 graph>",
         "<Graph main: 3 tensors, 3 nodes>",

@@ -161,7 +161,7 @@ def test_a_tied_tensor_is_written_once_and_its_other_names_are_noted(tmp_path: P
         assert opened.metadata()["format"] == "pt"
 
 
-def test_what_the_exporter_merged_comes_from_the_tensor_that_holds_it(tmp_path: Path) -> None:
+def test_what_the_exporter_merged_comes_from_the_tensor_that_stores_it(tmp_path: Path) -> None:
     biases = {"a.bias": ramp(3), "b.bias": ramp(3)}
     lines = " ".join(f'["/{name}/Gemm"] y{name} = Gemm(x, x, "a.bias")' for name in "ab")
     proto = text_model(f"g (float[3,3] x) => (float[3,3] ya) {{ {lines} }}", {"a.bias": ramp(3)})
@@ -493,7 +493,7 @@ def test_what_cannot_be_read_is_lost_and_the_rest_is_not(tmp_path: Path, gone: s
     assert_same(state_of(recovery, tmp_path), {"fc.bias": ramp(4)})
 
 
-def test_of_a_tensor_of_another_shape_the_shape_is_told(tmp_path: Path) -> None:
+def test_of_a_tensor_of_another_shape_the_shape_is_reported(tmp_path: Path) -> None:
     proto = text_model(
         'g (int64[1] i) => (float[1,6] y) { y = Gather("wte.weight", i) }', {"wte.weight": W[:3].copy()}
     )
@@ -708,7 +708,7 @@ def test_a_failure_half_way_leaves_the_file_that_was_there(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         write_state_file(tmp_path / "no" / "m.safetensors", [], lambda _: iter([]))
 
@@ -854,19 +854,19 @@ def test_without_a_pytorch_side_the_names_are_the_files_own(model: Path, tmp_pat
     result = run_here("recover", model, "-o", tmp_path / "m.safetensors")
 
     assert result.returncode == 0
-    told = " ".join(result.stdout.split())
-    assert "with the names of the file itself" in told
-    assert "values not compared" in told
+    text = " ".join(result.stdout.split())
+    assert "with the names of the file itself" in text
+    assert "values not compared" in text
     assert_same(load_file(tmp_path / "m.safetensors"), {"wte.weight": W})
 
 
-def test_a_config_that_only_pytorch_could_read_is_passed_over_if_it_was_not_asked_for(
+def test_a_config_that_only_pytorch_could_read_is_skipped_if_it_was_not_requested(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lack(purpose: str) -> None:
+    def raise_missing(purpose: str) -> None:
         raise MissingExtraError("export", "torch", purpose)
 
-    monkeypatch.setattr("analyzer.commands.pytorch.import_exporter", lack)
+    monkeypatch.setattr("analyzer.commands.pytorch.import_exporter", raise_missing)
     (tmp_path / "manifest.json").rename(tmp_path / "config.json")
     (tmp_path / "config.json").write_text("{}")
     save(
@@ -876,11 +876,11 @@ def test_a_config_that_only_pytorch_could_read_is_passed_over_if_it_was_not_aske
     arguments = ["recover", str(model), "-o", str(tmp_path / "m.safetensors")]
 
     result = CliRunner().invoke(command, arguments)
-    asked = CliRunner().invoke(command, [*arguments, "--against", str(tmp_path / "config.json")])
+    requested = CliRunner().invoke(command, [*arguments, "--against", str(tmp_path / "config.json")])
 
     assert result.exit_code == 0
     assert "names come from the model file itself" in result.stderr
-    assert isinstance(asked.exception, MissingExtraError)
+    assert isinstance(requested.exception, MissingExtraError)
 
 
 def test_what_is_read_and_what_others_wrote_is_never_written_to(model: Path, tmp_path: Path) -> None:
@@ -919,7 +919,7 @@ def test_a_state_dict_of_ours_that_is_read_is_not_written_over(model: Path, tmp_
     assert "is an input of this command" in result.stderr
 
 
-def test_recover_compares_whole_contents_whatever_it_is_asked_for(tmp_path: Path) -> None:
+def test_recover_compares_whole_contents_whatever_is_requested(tmp_path: Path) -> None:
     original = noise(40, 30)
     changed = original.copy()
     changed[1, 1] += 1

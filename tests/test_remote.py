@@ -62,7 +62,7 @@ def test_opening_is_one_request_that_brings_the_first_bytes(server, model):
     ]
 
 
-def test_only_the_ranges_that_are_asked_for_are_sent(server, model):
+def test_only_the_requested_ranges_are_sent(server, model):
     bodies = model.read_ranges([(50_000, 10), (90_000, 20)])
 
     assert bodies == [CONTENT[50_000:50_010], CONTENT[90_000:90_020]]
@@ -86,7 +86,7 @@ def test_a_range_ends_where_the_file_ends(model, offset, length):
     assert model.read(offset, length) == CONTENT[offset : offset + length]
 
 
-def test_nothing_is_asked_for_nothing(server, model):
+def test_empty_ranges_cause_no_request(server, model):
     assert model.read_ranges([]) == []
     assert model.read_ranges([(50_000, 0)]) == [b""]
     assert len(server.requests) == 1
@@ -116,14 +116,14 @@ def test_an_empty_file_has_no_bytes(server):
 # changes
 
 
-def test_a_new_etag_is_noticed_with_the_first_answer_that_bears_it(server, model):
+def test_a_new_etag_is_noticed_with_the_first_answer_that_has_it(server, model):
     server.switches.etag = '"two"'
 
     with pytest.raises(ModelReadError, match="changed while it was read; run again"):
         model.read(50_000, 10)
 
 
-def test_a_new_size_is_noticed_with_the_first_answer_that_bears_it(server, model):
+def test_a_new_size_is_noticed_with_the_first_answer_that_has_it(server, model):
     path_of(server).write_bytes(CONTENT + b"!")
 
     with pytest.raises(ModelReadError, match="changed while it was read; run again"):
@@ -137,7 +137,7 @@ def test_a_file_that_shrank_below_the_range_is_a_change(server, model):
         model.read(50_000, 10)
 
 
-def test_without_an_etag_the_date_tells_a_change(server):
+def test_without_an_etag_the_date_shows_a_change(server):
     server.switches.etag, server.switches.modified = None, "Sat, 21 Nov 2026 10:00:00 GMT"
     model = open_remote(server.url("models/model.onnx"))
     server.switches.modified = "Sat, 21 Nov 2026 10:00:01 GMT"
@@ -146,7 +146,7 @@ def test_without_an_etag_the_date_tells_a_change(server):
         model.check()
 
 
-def test_without_etag_and_date_the_first_bytes_tell_a_change(server):
+def test_without_etag_and_date_the_first_bytes_show_a_change(server):
     server.switches.etag = None
     model = open_remote(server.url("models/model.onnx"))
     path_of(server).write_bytes(CONTENT[::-1])
@@ -171,7 +171,7 @@ def test_a_sibling_is_looked_at_with_one_request(server, model, location):
     weights = model.sibling(location)
 
     assert (weights.nbytes, weights.name) == (1000, server.url("models/model.onnx.data"))
-    assert len(server.asked("models/model.onnx.data")) == 1
+    assert len(server.requests_for("models/model.onnx.data")) == 1
     assert server.sent["/models/model.onnx.data"] == 1
 
 
@@ -297,7 +297,7 @@ def test_a_sibling_in_memory_that_is_not_there_is_missing(memory):
         open_remote(memory).sibling("other")
 
 
-def test_a_filesystem_with_ranges_at_once_is_asked_for_a_few_at_a_time(memory, monkeypatch):
+def test_a_filesystem_with_ranges_at_once_gets_a_few_at_a_time(memory, monkeypatch):
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
     wrapped = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=False)
@@ -318,7 +318,7 @@ def test_a_filesystem_that_sends_less_is_an_error(memory, monkeypatch):
         model.read(50_000, 10)
 
 
-def test_an_error_of_a_filesystem_is_a_sentence_without_secrets(memory, monkeypatch):
+def test_an_error_of_a_filesystem_is_reported_in_a_sentence_without_secrets(memory, monkeypatch):
     def info(*_: object) -> None:
         raise RuntimeError("key=SECRET is wrong\nand more")
 
@@ -344,7 +344,7 @@ def test_an_error_of_a_filesystem_is_a_sentence_without_secrets(memory, monkeypa
         ("http://host:99999/m.onnx", "http://host:99999/m.onnx: is not a valid URL"),
     ],
 )
-def test_what_cannot_be_opened_is_a_sentence(location, message):
+def test_what_cannot_be_opened_is_reported_in_a_sentence(location, message):
     if location.startswith("hf:"):
         pytest.importorskip("huggingface_hub")
 
@@ -471,7 +471,7 @@ def test_importing_the_reader_imports_no_fsspec():
 
 
 @pytest.mark.child
-def test_nothing_is_said_on_stderr_whatever_happens(server):
+def test_nothing_is_printed_on_stderr_whatever_happens(server):
     server.switches.statuses["/bad"] = 500
     code = """
 import sys

@@ -116,7 +116,7 @@ def test_the_report_says_what_reading_took(folder, server):
     assert "Contents were not read" in text
 
 
-def test_copies_are_found_where_contents_are_asked_for(folder, server):
+def test_copies_are_found_where_contents_are_requested(folder, server):
     weights = {"a": ramp(8, 16), "b": np.ascontiguousarray(ramp(8, 16).T)}
     save(
         folder,

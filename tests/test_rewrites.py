@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from samples import WHOLE
 
-from tools.rewrites.cases import Case, run_apart
+from tools.rewrites.cases import Case, run_isolated
 from tools.rewrites.report import render_markdown, render_text
 from tools.rewrites.rewriting import REWRITES
 from tools.suite.bases import Base, make_base
@@ -34,7 +34,7 @@ def test_what_is_rewritten_honestly_balances(honest: Path, base: Base) -> None:
     assert make_base(honest, base) == ""
     known = {name for names in RED.values() for name in names if name.startswith(f"{base.name}/")}
 
-    cases = run_apart(honest, base, SAMPLE[base], seed=0)
+    cases = run_isolated(honest, base, SAMPLE[base], seed=0)
 
     assert not [case for case in cases if case.status == "failed"]
     assert {case.name for case in cases if case.status == "red"} == known

@@ -104,9 +104,9 @@ def test_a_rule_that_was_not_evaluated_is_no_result_and_the_run_was_no_success()
 
     assert run["results"] == []
     (invocation,) = run["invocations"]
-    (told,) = invocation["toolExecutionNotifications"]
+    (notification,) = invocation["toolExecutionNotifications"]
     assert invocation["executionSuccessful"] is False
-    assert (told["level"], told["associatedRule"]["id"]) == ("error", "budget/growth")
+    assert (notification["level"], notification["associatedRule"]["id"]) == ("error", "budget/growth")
 
 
 def test_a_rule_of_a_config_is_shown_where_it_stands():
@@ -125,7 +125,7 @@ def test_a_rule_of_a_config_is_shown_where_it_stands():
 # identity of results between runs
 
 
-def test_a_fingerprint_outlives_the_numbers_of_its_message():
+def test_a_fingerprint_does_not_depend_on_the_numbers_of_its_message():
     from dataclasses import replace
 
     failed = verdict(Status.FAIL)
@@ -157,8 +157,8 @@ def test_no_more_results_are_written_than_github_takes():
 
     assert len(run["results"]) == 25_000
     assert run["results"][0]["level"] == "warning"  # the most important results are kept
-    (told,) = run["invocations"][0]["toolExecutionNotifications"]
-    assert told["message"]["text"].startswith("2 more results")
+    (notification,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert notification["message"]["text"].startswith("2 more results")
     assert run["invocations"][0]["executionSuccessful"] is True
 
 
@@ -186,10 +186,10 @@ def test_a_survey_says_which_models_cannot_be_read(tmp_path):
 
     run = sarif(SurveyReport(survey_models([str(tmp_path)])))
 
-    (told,) = run["invocations"][0]["toolExecutionNotifications"]
+    (notification,) = run["invocations"][0]["toolExecutionNotifications"]
     assert run["invocations"][0]["executionSuccessful"] is False
-    assert told["descriptor"]["id"] == "unreadable"
-    assert "git lfs pull" in told["message"]["text"]
+    assert notification["descriptor"]["id"] == "unreadable"
+    assert "git lfs pull" in notification["message"]["text"]
     assert {uri(result) for result in run["results"]} == {f"file://{tmp_path}/model.onnx"}
 
 
@@ -219,7 +219,10 @@ def test_a_hostile_name_stays_text(name):
     run = sarif(report)
 
     assert json.dumps(run, ensure_ascii=False).isprintable()
-    messages = [told["message"]["text"] for told in run["invocations"][0]["toolExecutionNotifications"]]
+    messages = [
+        notification["message"]["text"]
+        for notification in run["invocations"][0]["toolExecutionNotifications"]
+    ]
     messages += [result["message"]["text"] for result in run["results"]]
     for rule in run["tool"]["driver"]["rules"][-2:]:
         messages += [rule["shortDescription"]["text"], rule["fullDescription"]["text"], rule["help"]["text"]]
@@ -265,9 +268,9 @@ def test_the_first_module_that_differs_is_a_result_with_its_cause(tmp_path: Path
 def test_an_output_that_was_not_compared_is_no_result_and_the_run_was_no_success(tmp_path: Path) -> None:
     (invocation,) = sarif(verification(tmp_path))["invocations"]
 
-    (told,) = invocation["toolExecutionNotifications"]
+    (notification,) = invocation["toolExecutionNotifications"]
     assert invocation["executionSuccessful"] is False
-    assert (told["level"], told["descriptor"]["id"]) == ("error", "verify/not-compared")
+    assert (notification["level"], notification["descriptor"]["id"]) == ("error", "verify/not-compared")
 
 
 def test_two_files_that_are_the_same_have_no_result_but_a_warning_of_what_no_output_shows(
@@ -280,10 +283,10 @@ def test_two_files_that_are_the_same_have_no_result_but_a_warning_of_what_no_out
     same = replace(report.outputs[0], agreement=Agreement(0.0, None, 120.0, Verdict.SAME))
 
     quiet = sarif(replace(report, outputs=(same,), values=(), first=None, differences=()))
-    told = sarif(replace(report, outputs=(same,), values=(), first=None))
+    run = sarif(replace(report, outputs=(same,), values=(), first=None))
 
     assert (quiet["results"], quiet["invocations"][0]["executionSuccessful"]) == ([], True)
-    assert [(each["ruleId"], each["level"]) for each in told["results"]] == [("verify/changed", "warning")]
+    assert [(each["ruleId"], each["level"]) for each in run["results"]] == [("verify/changed", "warning")]
 
 
 def test_no_output_at_all_is_no_success(tmp_path: Path) -> None:

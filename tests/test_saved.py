@@ -115,7 +115,7 @@ def test_what_the_report_says_of_the_model_is_kept(ledger, tmp_path):
     assert saved.nodes == ledger.nodes == 5
 
 
-def test_what_is_said_of_the_groups_is_no_finding_of_the_model(ledger, tmp_path):
+def test_what_is_reported_of_the_groups_is_no_finding_of_the_model(ledger, tmp_path):
     own = group_by_patterns(ledger, parse_patterns(["all=.", "again=."]))
     path = tmp_path / "own.json"
     path.write_text(render_json(Inspection(ledger, own)))
@@ -137,10 +137,10 @@ def test_components_of_an_artifact_are_kept(tmp_path):
 
     saved = load_report(path)
 
-    def told(of: Ledger) -> list[tuple[object, ...]]:
+    def describe_components(of: Ledger) -> list[tuple[object, ...]]:
         return [(c.name, c.path, c.ir_version, dict(c.opsets), c.producer) for c in of.model.components]
 
-    assert told(saved) == told(found)
+    assert describe_components(saved) == describe_components(found)
     assert [saved.model.root(e.tensor.graph_path) for e in saved.entries] == [("decoder",), ("encoder",)]
 
 
@@ -213,20 +213,20 @@ def test_reports_are_known_by_their_suffix(name, answer):
 # files that are no report
 
 
-def test_absent_report_is_said(tmp_path):
+def test_an_absent_report_is_reported(tmp_path):
     with pytest.raises(UsageError, match=r"absent\.json: cannot be read: No such file"):
         load_report(tmp_path / "absent.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"text"])
-def test_file_that_is_no_json_is_said(path, content):
+def test_file_that_is_no_json_is_reported(path, content):
     path.write_bytes(content)
 
     with pytest.raises(UsageError, match=r"report\.json: not JSON"):
         load_report(path)
 
 
-def test_json_nested_without_end_is_said(path):
+def test_json_nested_without_end_is_reported(path):
     path.write_text("[" * 100_000)
 
     with pytest.raises(UsageError, match=r"report\.json: not"):
@@ -237,7 +237,7 @@ def test_json_nested_without_end_is_said(path):
     "document",
     [[], 3, {}, {"command": "reconcile", "schema_version": 1}, {"command": "inspect", "schema_version": 2}],
 )
-def test_json_of_anything_else_is_said(path, document):
+def test_json_of_anything_else_is_reported(path, document):
     path.write_text(json.dumps(document))
 
     with pytest.raises(
@@ -309,7 +309,7 @@ def test_json_of_anything_else_is_said(path, document):
         "component-number",
     ],
 )
-def test_report_that_is_not_whole_is_said(path: Path, change: Callable[[dict[str, Any]], object]):
+def test_incomplete_report_is_reported(path: Path, change: Callable[[dict[str, Any]], object]):
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))

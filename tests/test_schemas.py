@@ -446,7 +446,7 @@ def test_a_report_by_any_key_matches_its_schema(by: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("by", ["", "scope,", "scope dtype", "scope,bytes", "group,scope", "name"])
-def test_a_key_that_is_none_is_refused(by: str, tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused(by: str, tmp_path: Path) -> None:
     document = document_of(inspection(tmp_path))
 
     assert is_refused({**document, "by": by}, "inspect")
@@ -478,21 +478,23 @@ def test_blocks_are_in_a_report_where_they_are_known_and_null_where_not(tmp_path
         nodes={},
         roles=dict.fromkeys(learned, "attention"),
     )
-    told, untold = (
+    with_blocks, without_blocks = (
         document_of(Inspection(replace(ledger, blocks=found), group_by(ledger, "op")))
         for found in (blocks, None)
     )
 
-    validate(told, "inspect")
-    validate(untold, "inspect")
-    assert told["blocks"] == [
+    validate(with_blocks, "inspect")
+    validate(without_blocks, "inspect")
+    assert with_blocks["blocks"] == [
         {"first": 0, "count": 2, "modules": ["layer.0", "layer.1"], "decided_by": "name:modules"}
     ]
-    assert {(t["block"], t["part"]) for t in told["tensors"]} == {("block.1", "attention")}
-    assert {t["layer_role"] for t in told["tensors"] if t["role"] == "parameter"} == {"attention"}
-    assert {t["layer_role"] for t in told["tensors"] if t["role"] != "parameter"} == {None}
-    assert untold["blocks"] is None
-    assert {(t["block"], t["part"], t["layer_role"]) for t in untold["tensors"]} == {(None, None, None)}
+    assert {(t["block"], t["part"]) for t in with_blocks["tensors"]} == {("block.1", "attention")}
+    assert {t["layer_role"] for t in with_blocks["tensors"] if t["role"] == "parameter"} == {"attention"}
+    assert {t["layer_role"] for t in with_blocks["tensors"] if t["role"] != "parameter"} == {None}
+    assert without_blocks["blocks"] is None
+    assert {(t["block"], t["part"], t["layer_role"]) for t in without_blocks["tensors"]} == {
+        (None, None, None)
+    }
 
 
 def test_the_corners_of_the_format_are_in_the_inspection(tmp_path: Path) -> None:
@@ -523,10 +525,10 @@ def test_what_has_nothing_below_the_line_is_null(tmp_path: Path) -> None:
     assert compared["totals"]["parameters"]["difference"] == compared["totals"]["parameters"]["a"] > 0
 
 
-def test_optional_keys_are_there_only_when_they_are_asked_for(tmp_path: Path) -> None:
-    asked, plain = document_of(inspection(tmp_path)), document_of(plain_inspection(tmp_path))
+def test_optional_keys_are_there_only_on_request(tmp_path: Path) -> None:
+    full, plain = document_of(inspection(tmp_path)), document_of(plain_inspection(tmp_path))
 
-    assert asked["generated_at"] == "2025-01-31T12:00:00+00:00"
+    assert full["generated_at"] == "2025-01-31T12:00:00+00:00"
     assert "generated_at" not in plain
     assert plain["model"]["files"] == [
         {"path": "model.onnx", "bytes": (tmp_path / "model.onnx").stat().st_size}

@@ -29,7 +29,7 @@ pytestmark = [
     ),  # raised by the quantizer's calibration
 ]
 
-UNTOLD = {"llama/default/ort-extended": {"lm_head"}, "t5/default/ort-extended": {"decoder"}}
+UNPLACED = {"llama/default/ort-extended": {"lm_head"}, "t5/default/ort-extended": {"decoder"}}
 """Files with learned tensors without a scope, and the top-level modules of these tensors."""
 
 
@@ -52,15 +52,15 @@ def misplaced(ledger: Ledger, manifest: Manifest) -> tuple[list[str], set[str]]:
     result = reconcile_ledger(ledger, manifest)
     seen = (name for entry in ledger.entries for name in (entry.tensor.name, *entry.sources))
     in_pytorch = align(seen, [name for parameter in manifest.parameters for name in parameter.names]).module
-    wrong, untold = [], set()
+    wrong, unplaced = [], set()
     for key, modules in true_modules(manifest, result).items():
         (entry,) = (entry for entry in ledger.entries if entry.tensor.key == key)
         assert entry.role is Role.PARAMETER
         if not entry.has_scope:
-            untold |= {module.partition(".")[0] for homes in modules for module in homes}
+            unplaced |= {module.partition(".")[0] for homes in modules for module in homes}
         elif not all(any(is_in(home, in_pytorch(entry.scope)) for home in homes) for homes in modules):
             wrong.append(f"{entry.tensor.name} in {entry.scope} ({entry.scoped_by}), not {modules}")
-    return wrong, untold
+    return wrong, unplaced
 
 
 FORMS = [
@@ -70,14 +70,14 @@ FORMS = [
     for transform in ("ort-extended", "int8", "qdq")
     if (name, via) != ("llama", "torchscript") or WHOLE  # no other test exports it
 ]
-HELD = [
+CHECKED = [
     *FORMS[::3],  # all cases of ort-extended
     *((name, "default", "int8") for name in ("bert", "t5", "vit")),
     *((name, "torchscript", "qdq") for name in ("bert", "gpt2", "t5")),
 ]
 
 
-@pytest.mark.parametrize(("name", "via", "transform"), sampled(FORMS, HELD))
+@pytest.mark.parametrize(("name", "via", "transform"), sampled(FORMS, CHECKED))
 def test_no_tensor_is_placed_outside_its_module(
     exported: Exports, name: str, via: str, transform: str
 ) -> None:
@@ -85,7 +85,7 @@ def test_no_tensor_is_placed_outside_its_module(
     path = files.model.with_name(f"{transform}.onnx")  # in the folder of the external data
     transform_model(transform, files.model, path)
 
-    wrong, untold = misplaced(audit_model(path), load_manifest(files.manifest_path))
+    wrong, unplaced = misplaced(audit_model(path), load_manifest(files.manifest_path))
 
     assert not wrong
-    assert untold == UNTOLD.get(f"{name}/{via}/{transform}", set())
+    assert unplaced == UNPLACED.get(f"{name}/{via}/{transform}", set())

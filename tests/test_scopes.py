@@ -62,7 +62,7 @@ NOTHING = Provenance(frozenset(), frozenset())
         ({FOLDED_FROM: "not a list"}, None),
     ],
 )
-def test_notes_on_values_tell_their_origin(props, origin):
+def test_notes_on_values_show_their_origin(props, origin):
     assert provenance_of("fc.weight", props, NOTHING) == origin
 
 
@@ -157,7 +157,7 @@ def test_names_are_taken_apart():
     assert mangle("encoder.layer.0.LayerNorm.weight") == "encoder_layer_0_layernorm_weight"
 
 
-def test_names_of_tensors_tell_all_modules_around_them(tmp_path: Path):
+def test_names_of_tensors_show_all_modules_around_them(tmp_path: Path):
     weights = {"a.b.weight_quantized": ramp(2), "c.bias": ramp(2), "plain": ramp(2), "onnx::Add_1": ramp(2)}
 
     model = read_model(save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }", weights)))

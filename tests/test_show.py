@@ -40,7 +40,7 @@ def test_several_reports_are_sections_of_one_page(report: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("{", "not JSON"),
         ("[]", "not a report of onnxledger"),
@@ -48,11 +48,11 @@ def test_several_reports_are_sections_of_one_page(report: Path, tmp_path: Path) 
         (json.dumps({"schema_version": 1, "command": "\x1b[31m"}), "cannot be compared or shown"),
     ],
 )
-def test_what_is_no_report_is_refused_and_nothing_is_written(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_report_is_refused_and_nothing_is_written(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "bad.json").write_text(text, encoding="utf-8")
     done = run_here("show", tmp_path / "bad.json", "-o", tmp_path / "page.html")
     assert (done.returncode, (tmp_path / "page.html").exists()) == (2, False)
-    assert said in done.stderr
+    assert reason in done.stderr
     assert "\x1b" not in done.stderr
 
 
@@ -105,8 +105,8 @@ def test_a_saved_report_reads_as_the_report_did(
         assert render_saved(saved, style=style) == render_report(report, style)
 
     rows = list(csv.DictReader(str(render_saved(saved, style="csv")).splitlines()))
-    told = list(csv.DictReader(str(render_report(report, "csv")).splitlines()))
+    expected = list(csv.DictReader(str(render_report(report, "csv")).splitlines()))
     if saved["command"] in ("inspect", "reconcile", "export") and "models" not in saved:
         assert all(not row.pop("group") for row in rows)
-        assert all(row.pop("group") is not None for row in told)
-    assert rows == told
+        assert all(row.pop("group") is not None for row in expected)
+    assert rows == expected

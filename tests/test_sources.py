@@ -117,7 +117,7 @@ def test_local_folder_wins_over_a_preset_of_the_same_name(config_folder, monkeyp
 
 
 @pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2"])
-def test_preset_without_checkpoint_never_asks_the_hub(name, no_hub):
+def test_preset_without_checkpoint_never_queries_the_hub(name, no_hub):
     resolved = resolve_source(name, SourceOptions(meta=True))
 
     assert resolved.kind == "preset"
@@ -138,7 +138,7 @@ def test_preset_has_no_weights_to_export(no_hub):
         resolve_source("bert-base-uncased", SourceOptions())
 
 
-def test_unknown_hub_id_is_a_sentence_with_the_nearest_preset(no_hub):
+def test_unknown_hub_id_is_reported_in_a_sentence_with_the_nearest_preset(no_hub):
     with pytest.raises(SourceError, match=r"no such file or folder.*did you mean bert-base-uncased\?"):
         resolve_source("bert-base-uncasd", SourceOptions())
 
@@ -157,7 +157,7 @@ def test_a_letter_or_two_are_no_beginning_of_a_preset(name, no_hub):
         ("net.txt", "neither a checkpoint nor a config"),
     ],
 )
-def test_a_file_that_is_no_source_is_told_by_its_suffix(tmp_path, name, sentence):
+def test_a_file_that_is_no_source_is_recognized_by_its_suffix(tmp_path, name, sentence):
     (tmp_path / name).write_text("import torch")
 
     with pytest.raises(SourceError, match=re.escape(sentence)):
@@ -213,7 +213,7 @@ def test_folder_without_a_config_says_what_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "no-such-model"}', "{}"])
-def test_broken_config_is_a_sentence(tmp_path, text):
+def test_broken_config_is_reported_in_a_sentence(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
 
     with pytest.raises(SourceError, match="the config cannot be used") as caught:
@@ -222,7 +222,7 @@ def test_broken_config_is_a_sentence(tmp_path, text):
     assert "\n" not in str(caught.value)
 
 
-def test_broken_checkpoint_is_a_sentence(config_folder):
+def test_broken_checkpoint_is_reported_in_a_sentence(config_folder):
     (config_folder / "model.safetensors").write_bytes(b"not a checkpoint")
 
     with pytest.raises(SourceError, match="BertForMaskedLM cannot be built") as caught:
@@ -402,18 +402,18 @@ def test_the_config_in_the_hubs_cache_is_read_where_the_hub_is_out_of_reach(
     config_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        location, "ask_hub", lambda hub_id: location.HubAnswer(location.Reach.CACHED, "no network")
+        location, "query_hub", lambda hub_id: location.HubAnswer(location.Reach.CACHED, "no network")
     )
-    asked = []
+    requested = []
 
     def get_config_dict(where, **options):
-        asked.append((where, options))
+        requested.append((where, options))
         return TINY, {}
 
     monkeypatch.setattr(transformers.PreTrainedConfig, "get_config_dict", get_config_dict)
 
     assert read_source_config("someone/tiny") == TINY
-    assert asked == [("someone/tiny", {"local_files_only": True})]
+    assert requested == [("someone/tiny", {"local_files_only": True})]
 
 
 def test_a_preset_stands_in_for_the_config_on_the_hub(no_hub):
@@ -450,7 +450,7 @@ def test_a_factory_without_a_config_has_none(code):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", "3"])
-def test_a_config_that_is_none_is_a_sentence(tmp_path, text):
+def test_an_invalid_config_is_reported_in_a_sentence(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
 
     with pytest.raises(SourceError, match="the config cannot be used") as caught:

@@ -82,7 +82,7 @@ def compare(
     return ledger, reconcile_ledger(ledger, manifest, content)
 
 
-def given_back(recovery: Recovery, folder: Path) -> Array | None:
+def recovered_weight(recovery: Recovery, folder: Path) -> Array | None:
     if not recovery.tensors:
         return None
     save_state(recovery, folder / "state.safetensors")
@@ -108,7 +108,7 @@ def test_the_right_matrix_is_given_back_or_none(
     stored = weight if way == "straight" else weight.T.copy()
 
     _, result = compare(tmp_path, in_form(form, name, reader, stored), side, weight)
-    found = given_back(recover_state(result), tmp_path)
+    found = recovered_weight(recover_state(result), tmp_path)
 
     assert found is None or is_near(found, weight)
     if side.startswith(("weights", "manifest")):
@@ -155,7 +155,7 @@ def test_four_bits_stand_as_their_operator_packs_them(
     )
 
     _, result = compare(tmp_path, file_of(reader, stored, name), side, weight)
-    found = given_back(recover_state(result), tmp_path)
+    found = recovered_weight(recover_state(result), tmp_path)
 
     assert result.balanced != is_turned
     assert (found is None) == is_turned
@@ -173,7 +173,7 @@ def test_layer_of_gpt_2_multiplies_by_its_weight_as_it_is(tmp_path: Path, side: 
 
 
 @pytest.mark.parametrize("side", ["weights", "manifest"])
-def test_noise_that_keeps_the_sampled_codes_is_told(tmp_path: Path, side: str) -> None:
+def test_noise_that_keeps_the_sampled_codes_is_reported(tmp_path: Path, side: str) -> None:
     weight = noise(128, 96)
     codes = quantized("fc.weight", weight, axis=0)
     ledger, good = compare(tmp_path, in_form("codes", "fc.weight", STRAIGHT["Gemm"], weight), side, weight)
@@ -205,7 +205,7 @@ def test_a_matrix_of_a_large_model_is_given_back(tmp_path: Path, name: str, way:
     proto = file_of(reader, {name: weight if way == "straight" else weight.T.copy()}, name)
 
     _, result = compare(tmp_path, proto, "manifest", weight)
-    found = given_back(recover_state(result), tmp_path)
+    found = recovered_weight(recover_state(result), tmp_path)
 
     assert found is not None
     assert np.array_equal(found, weight)

@@ -54,7 +54,7 @@ def test_input_of_any_size_gives_the_part_that_a_resolution_is_of_it(tmp_path):
     assert ledger.stages.names == ("1/2", "1/4", "head")
 
 
-def test_kernel_that_no_attribute_tells_is_that_of_the_weight(tmp_path):
+def test_kernel_shape_without_an_attribute_is_that_of_the_weight(tmp_path):
     body = "a = Conv(x, w0) b = Conv<strides=[2,2]>(a, w1) y = Conv(b, w2)"
 
     ledger = made(tmp_path, body, SIDES, "1,3,16,16", "1,8,4,4")
@@ -119,7 +119,7 @@ def test_model_without_convolutions_has_no_stages(tmp_path):
     "wrong",
     ["strides=[0, 0]", "strides=[9223372036854775807, 2]", "strides=[-1, 1]", "pads=[1]", "dilations=[0, 0]"],
 )
-def test_settings_that_make_no_sense_tell_nothing_and_break_nothing(tmp_path, wrong):
+def test_settings_that_make_no_sense_are_ignored_and_break_nothing(tmp_path, wrong):
     body = f"a = Conv<kernel_shape=[3, 3], {wrong}>(x, w0) y = Conv<kernel_shape=[3, 3], {wrong}>(a, w1)"
 
     assert sum(stages(made(tmp_path, body, SIDES, "1,3,8,8", "1,8,4,4")).values()) == 108 + 288
@@ -128,16 +128,16 @@ def test_settings_that_make_no_sense_tell_nothing_and_break_nothing(tmp_path, wr
 # the default key
 
 
-def test_stage_is_chosen_where_names_and_blocks_tell_nothing(tmp_path):
+def test_stage_is_chosen_where_names_and_blocks_show_nothing(tmp_path):
     assert choose_key(made(tmp_path, TRUNK, SIDES)) == "stage"
 
 
 def test_the_head_is_the_last_row_of_the_work_also_where_it_begins_first(tmp_path):
     body = "p = Neg(w3) " + TRUNK.replace("MatMul(g, w3)", "MatMul(g, p)")
     path = made(tmp_path, body, SIDES).model.path
-    told = run_here("cost", path, "--by", "stage").stdout.splitlines()
+    lines = run_here("cost", path, "--by", "stage").stdout.splitlines()
 
-    table = told[next(place for place, line in enumerate(told) if line.startswith("stage")) :]
+    table = lines[next(place for place, line in enumerate(lines) if line.startswith("stage")) :]
     assert [line.split()[0] for line in table[1:5]] == ["16x32", "8x16", "head", "total"]
 
 

@@ -100,7 +100,7 @@ def test_parameters_buffers_and_ties_are_those_of_the_class(
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_names_tell_what_the_class_tells(tmp_path: Path, name: str) -> None:
+def test_names_show_what_the_class_shows(tmp_path: Path, name: str) -> None:
     """Exceptions are buffers that are not saved, and ViT's old names, which transformers 5 saves."""
     model = resolve_source(write_source(name, tmp_path), SourceOptions(random_weights=True)).model
     with quiet():
@@ -162,7 +162,7 @@ def test_a_tied_tensor_may_stand_under_any_of_its_names(folder: Path, tensors: T
     assert all(np.array_equal(original.weights.array(name), values) for name in (TABLE, HEAD))
 
 
-def test_a_tie_that_the_checkpoint_has_broken_is_none(folder: Path, tensors: TensorDict) -> None:
+def test_a_tie_that_the_checkpoint_has_broken_is_no_tie(folder: Path, tensors: TensorDict) -> None:
     tensors[HEAD] = tensors[HEAD] + 1
 
     original = census_source(safetensors(folder, tensors))
@@ -171,7 +171,7 @@ def test_a_tie_that_the_checkpoint_has_broken_is_none(folder: Path, tensors: Ten
     assert np.array_equal(original.weights.array(HEAD), tensors[HEAD].numpy())
 
 
-def test_what_the_class_does_not_know_is_kept_and_said(folder: Path, tensors: TensorDict) -> None:
+def test_what_the_class_does_not_know_is_kept_and_reported(folder: Path, tensors: TensorDict) -> None:
     extra = {"spare.weight": torch.ones(3, 2), "spare.running_mean": torch.arange(3.0)}
 
     original = census_source(safetensors(folder, {**tensors, **extra}))
@@ -197,7 +197,7 @@ def test_unknown_names_are_those_in_the_file_whatever_transformers_calls_them(tm
     assert "vit.encoder.layer.1.layernorm_before.bias" in {p.name for p in original.manifest.parameters}
 
 
-def test_what_the_checkpoint_lacks_is_described_without_values_and_said(
+def test_what_the_checkpoint_lacks_is_described_without_values_and_reported(
     folder: Path, tensors: TensorDict
 ) -> None:
     del tensors[QUERY]
@@ -277,7 +277,7 @@ def test_class_option_chooses_the_class_and_its_failure_is_an_error(
         census_source(path, model_class="BertModel")
 
 
-def test_a_broken_safetensors_file_is_told_as_without_torch(folder: Path) -> None:
+def test_a_broken_safetensors_file_is_reported_as_without_torch(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"nothing")
 
     with pytest.raises(ManifestError, match="no header begins at byte 8"):
@@ -307,7 +307,7 @@ def test_shared_storage_is_a_tie(bert: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model"])
-def test_a_nested_state_dict_is_found_and_said(tmp_path: Path, tensors: TensorDict, key: str) -> None:
+def test_a_nested_state_dict_is_found_and_reported(tmp_path: Path, tensors: TensorDict, key: str) -> None:
     content = {"epoch": 3, "step": torch.tensor(7), key: tensors, "optimizer": {"state": {}}}
 
     original = census_source(pickled(tmp_path, content, "checkpoint.pt"))
@@ -353,7 +353,7 @@ def test_an_archive_that_becomes_too_much_is_refused_before_it_is_read(tmp_path:
         census_source(str(path))
 
 
-def test_what_is_no_tensor_is_left_out_and_said(tmp_path: Path) -> None:
+def test_what_is_no_tensor_is_left_out_and_reported(tmp_path: Path) -> None:
     original = census_source(pickled(tmp_path, {"w": torch.ones(2), "version": 3, "_extra_state": None}))
 
     assert [p.name for p in original.manifest.parameters] == ["w"]
@@ -422,7 +422,7 @@ def test_what_holds_no_state_dict_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing", b"PK\x03\x04nothing", b"\x80\x02nothing"])
-def test_a_broken_pickle_is_a_sentence(tmp_path: Path, content: bytes) -> None:
+def test_a_broken_pickle_is_reported_in_a_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.bin").write_bytes(content)
 
     with pytest.raises(SourceError, match=r"x\.bin: ") as error:
@@ -431,7 +431,7 @@ def test_a_broken_pickle_is_a_sentence(tmp_path: Path, content: bytes) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_truncated_archive_is_a_sentence(tmp_path: Path, tensors: TensorDict) -> None:
+def test_a_truncated_archive_is_reported_in_a_sentence(tmp_path: Path, tensors: TensorDict) -> None:
     path = Path(pickled(tmp_path, tensors))
     path.write_bytes(path.read_bytes()[:-2000])
 

@@ -271,7 +271,7 @@ def test_role_is_that_of_what_reads_it_past_operators_that_only_move_it(tmp_path
         *("Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
     ],
 )
-def test_operator_that_moves_its_first_input_says_nothing_of_it(tmp_path, op):
+def test_operator_that_moves_its_first_input_is_no_evidence_of_its_role(tmp_path, op):
     assert (
         decide(tmp_path, f"t = {op}(w, x) y = MatMul(x, t)", ramp(2, 3)).decided_by == "structure:MatMul[1]"
     )
@@ -579,7 +579,7 @@ g (float[2,3] x) => (float[2,3] y) {
         ("new", "new = Neg(kept)", None),
     ],
 )
-def test_a_weight_that_a_loop_hands_round_is_read_in_its_body(
+def test_a_weight_that_a_loop_carries_is_read_in_its_body(
     last: str, change: str, role: str | None, tmp_path: Path
 ) -> None:
     text = TURNS.replace("y = Loop", "z, y = Loop").replace("LAST", last).replace("CHANGE", change)

@@ -102,7 +102,7 @@ def test_every_figure_of_the_text_is_computed():
     assert counts == COUNTS
 
 
-def test_every_equation_of_the_text_holds():
+def test_every_equation_of_the_text_is_right():
     equations = re.findall(rf"({SUM}) = ({SUM})", plain(TEXT))
 
     assert len(equations) >= 3

@@ -24,7 +24,7 @@ from tools.subgraphs.truth import Truth, find_truth, from_source, load_truth, sa
 
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")  # each in another process
 EXPORTED, LEGACY = ("exported", "legacy", "ort", "int8"), ("legacy", "legacy-ort", "legacy-int8")
-HELD = {  # dynamo takes ten seconds where TorchScript takes one
+FORMS_OF = {  # dynamo takes ten seconds where TorchScript takes one
     "bert": EXPORTED if WHOLE else LEGACY,
     "t5": EXPORTED if WHOLE else LEGACY,
     "resnet": EXPORTED,
@@ -56,18 +56,20 @@ PARAMETERS = {
 @pytest.mark.time
 @pytest.mark.slow
 @pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}")
-@pytest.mark.parametrize("architecture", HELD)
+@pytest.mark.parametrize("architecture", FORMS_OF)
 def test_each_layer_is_a_block_with_names_and_without(tmp_path: Path, architecture: str) -> None:
-    cells = [Cell(architecture, form, naming) for form in HELD[architecture] for naming in (NAMED, NAMELESS)]
+    cells = [
+        Cell(architecture, form, naming) for form in FORMS_OF[architecture] for naming in (NAMED, NAMELESS)
+    ]
 
     outcomes = [make_and_score(tmp_path, cell, SMALL) for cell in cells]
 
-    assert {outcome.cell.name: told(outcome) for outcome in outcomes} == {
+    assert {outcome.cell.name: describe_outcome(outcome) for outcome in outcomes} == {
         cell.name: "exact" for cell in cells
     }
 
 
-def told(outcome: Outcome) -> str:
+def describe_outcome(outcome: Outcome) -> str:
     score = outcome.score
     if score is None:
         return outcome.reason
@@ -256,7 +258,7 @@ def test_equal_neighbours_are_counted() -> None:
 
 
 @pytest.fixture
-def named(tmp_path: Path) -> Path:
+def with_names(tmp_path: Path) -> Path:
     text = """agraph (float[batch, 16] input_ids, bool flag) => (float[batch, 16] logits) {
         hidden = MatMul(input_ids, kernel)
         shift = Constant <value: tensor = float[1] constant_inside {0.5}> ()
@@ -273,10 +275,10 @@ def named(tmp_path: Path) -> Path:
     return save(tmp_path, proto)
 
 
-def test_nothing_that_was_called_something_is_still_called_so(named: Path) -> None:
-    nameless = named.with_name("nameless.onnx")
+def test_nothing_that_was_called_something_is_still_called_so(with_names: Path) -> None:
+    nameless = with_names.with_name("nameless.onnx")
 
-    strip_names(named, nameless)
+    strip_names(with_names, nameless)
 
     content = nameless.read_bytes()
     words = ("input_ids", "flag", "logits", "hidden", "kernel", "shift", "chosen", "other", "batch", "graph")
@@ -285,25 +287,25 @@ def test_nothing_that_was_called_something_is_still_called_so(named: Path) -> No
     assert not onnx.load(nameless, load_external_data=False).graph.value_info
 
 
-def test_tensors_and_nodes_keep_their_order_and_their_bytes(named: Path) -> None:
-    nameless = named.with_name("nameless.onnx")
+def test_tensors_and_nodes_keep_their_order_and_their_bytes(with_names: Path) -> None:
+    nameless = with_names.with_name("nameless.onnx")
 
-    strip_names(named, nameless)
+    strip_names(with_names, nameless)
 
-    first, second = (onnx.load(path) for path in (named, nameless))
+    first, second = (onnx.load(path) for path in (with_names, nameless))
     assert [n.op_type for n in first.graph.node] == [n.op_type for n in second.graph.node]
     assert [t.raw_data for t in first.graph.initializer] == [t.raw_data for t in second.graph.initializer]
     onnx.checker.check_model(str(nameless))
 
 
 @pytest.mark.time
-def test_a_file_without_names_computes_the_same(named: Path) -> None:
+def test_a_file_without_names_computes_the_same(with_names: Path) -> None:
     ort = pytest.importorskip("onnxruntime")
-    nameless = named.with_name("nameless.onnx")
-    strip_names(named, nameless)
+    nameless = with_names.with_name("nameless.onnx")
+    strip_names(with_names, nameless)
 
     answers = []
-    for path in (named, nameless):
+    for path in (with_names, nameless):
         session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
         feeds = (noise(3, 16, seed=5), np.array(False))
         inputs = {value.name: feed for value, feed in zip(session.get_inputs(), feeds, strict=True)}

@@ -51,8 +51,8 @@ def test_a_weight_is_booked_on_the_operator_that_computes_with_it(tmp_path: Path
     text = """g (float[2,4] x) => (float[2,3] y) {
         t = Transpose <perm = [1, 0]> (w) h = MatMul(x, t) a = Add(h, b) c = Cast <to = 1> ("n.weight") y = Mul(a, c)
     }"""
-    held = {"w": ramp(3, 4), "b": ramp(3), "n.weight": noise(3).astype("f2")}
-    ledger = audit(tmp_path, text_model(text, held))
+    stored = {"w": ramp(3, 4), "b": ramp(3), "n.weight": noise(3).astype("f2")}
+    ledger = audit(tmp_path, text_model(text, stored))
     rows = {row.op_type: (row.nodes, row.parameters) for row in count_operators(ledger)}
 
     assert rows == {"Transpose": (1, 0), "MatMul": (1, 12), "Add": (1, 3), "Cast": (1, 0), "Mul": (1, 3)}
@@ -79,10 +79,10 @@ MICROSOFT = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
 
 def codes(scheme: str) -> onnx.ModelProto:
     if scheme == "block":
-        held = dict(zip(("w", "s"), packed("w", noise(32, 16)).values(), strict=False))
+        stored = dict(zip(("w", "s"), packed("w", noise(32, 16)).values(), strict=False))
         node = "com.microsoft.MatMulNBits <K = 32, N = 16, bits = 4, block_size = 16> (x, w, s)"
-        return text_model(f"{MICROSOFT} g (float[1,32] x) => (float[1,16] y) {{ y = {node} }}", held)
-    held = {"w": noise(4, 4).astype("i1"), "s": np.array(0.5, "f4"), "z": np.array(0, "i1")}
+        return text_model(f"{MICROSOFT} g (float[1,32] x) => (float[1,16] y) {{ y = {node} }}", stored)
+    stored = {"w": noise(4, 4).astype("i1"), "s": np.array(0.5, "f4"), "z": np.array(0, "i1")}
     steps = {
         "qdq": "d = DequantizeLinear(w, s, z) y = MatMul(x, d)",
         "dynamic": "c, cs, cz = DynamicQuantizeLinear(x) i = MatMulInteger(c, w, cz, z) f = Cast <to = 1> (i) "
@@ -90,15 +90,15 @@ def codes(scheme: str) -> onnx.ModelProto:
         "qoperator": "q = QuantizeLinear(x, s, z) r = QLinearMatMul(q, s, z, w, s, z, s, z) "
         "y = DequantizeLinear(r, s, z)",
     }
-    held["w"] = np.arange(-8, 8, dtype="i1").reshape(4, 4)
-    return text_model(f"{MICROSOFT} g (float[1,4] x) => (float[1,4] y) {{ {steps[scheme]} }}", held)
+    stored["w"] = np.arange(-8, 8, dtype="i1").reshape(4, 4)
+    return text_model(f"{MICROSOFT} g (float[1,4] x) => (float[1,4] y) {{ {steps[scheme]} }}", stored)
 
 
 @pytest.mark.parametrize(
     ("scheme", "bits", "block", "parameters"),
     [("block", 4, 16, 512), ("qdq", 8, None, 16), ("dynamic", 8, None, 16), ("qoperator", 8, None, 16)],
 )
-def test_quantized_weights_are_told_by_how_they_are_read(
+def test_quantized_weights_are_recognized_by_how_they_are_read(
     scheme: str, bits: int, block: int | None, parameters: int, tmp_path: Path
 ) -> None:
     (row,) = count_quantized(audit(tmp_path, codes(scheme)))
@@ -114,10 +114,14 @@ def test_quantized_weights_are_told_by_how_they_are_read(
 
 def test_codes_that_are_looked_up_are_decoded_after_it(tmp_path: Path) -> None:
     """onnxruntime's dynamic quantization leaves embeddings in this form."""
-    held = {"w": np.arange(-8, 8, dtype="i1").reshape(4, 4), "s": np.array(0.5, "f4"), "z": np.array(0, "i1")}
+    stored = {
+        "w": np.arange(-8, 8, dtype="i1").reshape(4, 4),
+        "s": np.array(0.5, "f4"),
+        "z": np.array(0, "i1"),
+    }
     body = "c = Gather(w, i) y = DequantizeLinear(c, s, z)"
     (row,) = count_quantized(
-        audit(tmp_path, text_model(f"g (int64[2] i) => (float[2,4] y) {{ {body} }}", held))
+        audit(tmp_path, text_model(f"g (int64[2] i) => (float[2,4] y) {{ {body} }}", stored))
     )
 
     assert (row.scheme, row.bits, row.parameters) == ("qdq", 8, 16)

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from commands import run_apart, run_here
+from commands import run_here, run_isolated
 from models import external, ramp, save, text_model
 
 from analyzer import survey as module
@@ -195,12 +195,12 @@ def test_a_process_that_dies_is_a_row_and_the_others_are_answered(
 
 @pytest.mark.child
 def test_processes_give_the_rows_that_this_process_gives(zoo: Path) -> None:
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
 
-    apart = survey_models([zoo], progress=lambda done, total: told.append((done, total)))
+    apart = survey_models([zoo], progress=lambda done, total: steps.append((done, total)))
 
     assert apart == read(zoo)
-    assert told == [(done, 4) for done in range(1, 5)]
+    assert steps == [(done, 4) for done in range(1, 5)]
 
 
 def test_one_model_is_read_in_this_process(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,7 +414,7 @@ def test_artifact_says_so_of_any_folder_and_of_nothing_else(zoo: Path) -> None:
 
 @pytest.mark.child
 def test_the_command_writes_json_that_is_valid_and_the_same_on_a_second_run(zoo: Path) -> None:
-    first, second = (run_apart("inspect", zoo, "--format", "json") for _ in range(2))
+    first, second = (run_isolated("inspect", zoo, "--format", "json") for _ in range(2))
 
     jsonschema.validate(json.loads(first.stdout), load_schema("survey"))
     assert first.stdout == second.stdout
@@ -526,13 +526,13 @@ def test_all_rows_are_shown_on_request_those_that_cannot_be_read_first_then_the_
     assert found == [str(i) for i in ordered]
 
 
-def test_what_many_models_cannot_be_read_for_is_told_once() -> None:
+def test_what_many_models_cannot_be_read_for_is_reported_once() -> None:
     lost = tuple(Unreadable(f"zoo/{i}.onnx", f"zoo/{i}.onnx: [not-onnx] is no model") for i in range(9))
 
-    said = text(Survey(lost))
+    shown = text(Survey(lost))
 
-    assert said.count("is no model") == 1
-    assert "ERROR 9 models: [not-onnx] is no model: 0.onnx, 1.onnx, 2.onnx, ... [unreadable]" in said
+    assert shown.count("is no model") == 1
+    assert "ERROR 9 models: [not-onnx] is no model: 0.onnx, 1.onnx, 2.onnx, ... [unreadable]" in shown
     assert "    8.onnx\n" in text(Survey(lost), verbose=True)
 
 
@@ -542,7 +542,7 @@ def test_a_saved_survey_has_the_page_of_the_survey(zoo: Path) -> None:
     assert render_saved(to_document(report)) == render_report(report, "html")
 
 
-def test_a_row_of_a_saved_survey_that_is_none_is_refused_by_its_place(zoo: Path) -> None:
+def test_an_invalid_row_of_a_saved_survey_is_refused_by_its_place(zoo: Path) -> None:
     document = to_document(SurveyReport(read(zoo)))
     del document["models"][0]["nodes"]
 

@@ -253,7 +253,7 @@ def test_noise_is_no_table_however_small_it_is(size: float) -> None:
 
 
 @pytest.mark.parametrize("change", ["another step", "another order", "fractions", "many"])
-def test_coordinates_that_say_more_than_places_carry_it(change: str) -> None:
+def test_coordinates_that_are_more_than_places_count_in_full(change: str) -> None:
     table = np.moveaxis(np.indices((5, 11)), 0, -1).astype("f4")
     if change == "another step":
         table[..., 0] *= 3
@@ -326,11 +326,11 @@ def test_a_base_is_not_long_looked_for_in_rounded_waves_of_no_series(first: floa
     is_known_table(waves)  # caches the usual tables
     tracemalloc.start()
     is_known = is_known_table(waves)
-    _, held = tracemalloc.get_traced_memory()
+    _, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     assert not is_known
-    assert held < 16 << 20
+    assert most_bytes < 16 << 20
 
 
 @pytest.mark.parametrize("base", [130.0, 777.0, 1234.5, 3e8])
@@ -364,7 +364,7 @@ def test_slopes_that_are_no_series_carry_them() -> None:
     assert count_free(factors[:, None] * distances(1, 16)) == 12 * 16
 
 
-def test_mask_of_noise_is_none() -> None:
+def test_noise_is_no_mask() -> None:
     chosen = np.random.default_rng(0).random((12, 12)) < 0.5
 
     assert count_free(np.where(chosen, 0.0, -math.inf)) == 144
@@ -420,7 +420,7 @@ def test_codes_of_a_table_are_one_within_a_step(name: str) -> None:
     assert count_free(decoded, step) == 0
 
 
-def test_codes_of_noise_are_none() -> None:
+def test_codes_of_noise_are_no_table() -> None:
     noise = np.random.default_rng(0).standard_normal((40, 32)).astype("f4")
     step = float(np.abs(noise).max() / 127)
     decoded = (np.round(noise / step) * step).astype("f4")
@@ -518,7 +518,7 @@ def test_two_boxes_are_no_mask() -> None:
     assert count_free(mask) == mask.size
 
 
-def test_what_stands_again_for_each_example_is_said_once() -> None:
+def test_what_is_repeated_for_each_example_is_reported_once() -> None:
     counts = np.arange(2, 41)
 
     assert count_free(np.concatenate([counts, counts])) == 0
@@ -582,14 +582,14 @@ def test_buckets_of_distances_are_a_table(size, turned):
 
 
 @pytest.mark.parametrize("place", [(0, 11), (40, 3), (59, 0)])
-def test_buckets_of_which_one_is_another_are_none(place):
+def test_buckets_of_which_one_is_another_are_no_table(place):
     table = buckets(60, 60, 16, 128).astype(np.int64)
     table[place] += 1
 
     assert not is_known_table(table)
 
 
-def test_buckets_in_steps_of_any_width_are_none():
+def test_buckets_in_steps_of_any_width_are_no_table():
     widths = np.cumsum(np.repeat([0, 1, 0, 1, 1, 0], 10))
     distance = distances(50, 50)
 

@@ -13,7 +13,7 @@ from samples import WHOLE
 from tools.suite.bases import Base, make_base
 from tools.suite.running import distance
 from tools.suite.surgery import NoPlaceError, Surgery
-from tools.tamper.cases import Case, run_apart
+from tools.tamper.cases import Case, run_isolated
 from tools.tamper.catalog import CERTAIN, CLASSES, KINDS
 from tools.tamper.report import render_markdown, render_text
 
@@ -35,11 +35,11 @@ SILENT: dict[str, tuple[str, ...]] = {}
 
 
 @pytest.mark.parametrize("base", [pytest.param(base, marks=makes_files, id=base.name) for base in BASES])
-def test_what_must_be_told_is_told(honest: Path, base: Base) -> None:
+def test_what_must_be_reported_is_reported(honest: Path, base: Base) -> None:
     assert make_base(honest, base) == ""
     known = {name for names in SILENT.values() for name in names if name.startswith(f"{base.name}/")}
 
-    cases = run_apart(honest, base, SAMPLE[base], seed=0)
+    cases = run_isolated(honest, base, SAMPLE[base], seed=0)
 
     assert not [case for case in cases if case.status == "failed"]
     assert {case.name for case in cases if case.status == "silent"} == known
@@ -54,7 +54,7 @@ def test_the_list_is_long_enough_and_has_every_class() -> None:
     assert min(sum(kind.group == group for kind in KINDS.values()) for group in CLASSES) >= 10
 
 
-def test_the_tables_say_what_is_told_of_what_changes() -> None:
+def test_the_tables_say_what_is_reported_of_what_changes() -> None:
     base = BASES[0]
     cases = [
         Case(base, "content/one element", "told", "1 differing: w", 0.1),

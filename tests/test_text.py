@@ -36,7 +36,7 @@ def layers(count: int) -> onnx.ModelProto:
     return text_model(f"g (float[2,2] h0) => (float[2,2] h{count}) {{ {nodes} }}", weights)
 
 
-def named(name: str) -> onnx.ModelProto:
+def model_with_name(name: str) -> onnx.ModelProto:
     """Return a model with a weight of any name, even one that ONNX text cannot hold."""
     proto = text_model("g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }")
     proto.graph.initializer.append(numpy_helper.from_array(ramp(3, 2), name))
@@ -94,25 +94,25 @@ def reports(folder: Path, proto: onnx.ModelProto) -> dict[str, str]:
     "name", ["fc.weight", LONG, EVIL, "größe.層.weight", "w" * 500, "a b\tc", "[red]x[/red]"]
 )
 def test_no_report_is_wider_than_80_columns(tmp_path, name):
-    for report in reports(tmp_path, named(name)).values():
+    for report in reports(tmp_path, model_with_name(name)).values():
         assert max(map(len, report.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", ["fc.weight", EVIL])
 def test_no_report_holds_an_escape_sequence_or_anything_unprintable(tmp_path, name):
-    for report in reports(tmp_path, named(name)).values():
+    for report in reports(tmp_path, model_with_name(name)).values():
         assert report.replace("\n", "").isprintable()
         assert "\u202e" not in report
 
 
 def test_a_shape_that_is_longer_than_a_line_is_broken_into_words(tmp_path):
     shape = ",".join(["2"] * 80)
-    told = inspect(
+    text = inspect(
         audit(tmp_path, text_model(f"g (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}"))
     )
 
-    assert told.replace("\n", "").isprintable()
-    assert "FLOAT 2 x 2 x 2 x 2 x 2" in " ".join(told.split())
+    assert text.replace("\n", "").isprintable()
+    assert "FLOAT 2 x 2 x 2 x 2 x 2" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("elements", [70_553_706_496, 10**12])
@@ -130,21 +130,21 @@ def test_no_number_is_cut_however_large(tmp_path, elements):
         assert max(map(len, text.splitlines())) <= 80
 
 
-def test_nothing_is_cut_where_all_was_asked_for(tmp_path):
-    for name, report in reports(tmp_path, named(LONG)).items():
+def test_nothing_is_cut_where_all_was_requested(tmp_path):
+    for name, report in reports(tmp_path, model_with_name(LONG)).items():
         if name.endswith("--verbose"):
             assert "…" not in report, name
             assert LONG[-40:].removesuffix(".weight") in "".join(report.split()), name
 
 
 def test_escaped_name_is_shown_in_full(tmp_path):
-    text = inspect(audit(tmp_path, named("w\x1b[31m\u202e")), verbose=True)
+    text = inspect(audit(tmp_path, model_with_name("w\x1b[31m\u202e")), verbose=True)
 
     assert r"w\x1b[31m\u202e" in text
 
 
-def test_long_name_loses_its_middle_or_no_letter_where_all_was_asked_for(tmp_path):
-    ledger = audit(tmp_path, named(LONG))
+def test_long_name_loses_its_middle_or_no_letter_where_all_was_requested(tmp_path):
+    ledger = audit(tmp_path, model_with_name(LONG))
 
     short = [row[0] for row in table(inspect(ledger), "scope")]
     whole = [row[0] for row in table(inspect(ledger, verbose=True), "tensor ")]
@@ -171,7 +171,7 @@ def test_tensors_come_by_their_elements_though_their_data_is_absent(tmp_path):
     assert rows[1][1:4] == ["INT64", "4", "unattributed"]
 
 
-def test_errors_are_said_beside_the_totals_that_they_put_in_doubt(tmp_path):
+def test_errors_are_printed_beside_the_totals_that_they_put_in_doubt(tmp_path):
     node = "g (float[1,3] x) => (float[1,3] y) { y = MatMul(x, w) }"
     proto = text_model(node)
     proto.graph.initializer.append(external("w", [3, 3], location="absent.bin"))
@@ -221,7 +221,7 @@ def test_one_of_anything_is_no_plural(tmp_path):
 
 
 def test_markup_in_a_name_stays_text(tmp_path):
-    text = inspect(audit(tmp_path, named("[red]x[/red]")), verbose=True)
+    text = inspect(audit(tmp_path, model_with_name("[red]x[/red]")), verbose=True)
 
     assert "[red]x[/red]" in text
 
@@ -240,7 +240,7 @@ def test_plain_text_has_no_colour_whatever_the_environment_says(tmp_path, monkey
     assert "\x1b" not in inspect(audit(tmp_path, layers(2)))
 
 
-def test_colour_is_there_where_it_is_asked_for(tmp_path, monkeypatch):
+def test_colour_is_there_where_it_is_requested(tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
 
@@ -369,7 +369,7 @@ def test_two_keys_are_two_levels(tmp_path):
 @pytest.mark.parametrize("name", [LONG, EVIL, "größe.層.weight", "w" * 300, "[red]x[/red]", "a.." * 30 + "w"])
 @pytest.mark.parametrize("by", ["scope", "scope,dtype"])
 def test_tree_of_any_names_is_no_wider_than_80_columns(tmp_path, name, by):
-    proto = named(name)
+    proto = model_with_name(name)
     proto.graph.initializer.extend(
         numpy_helper.from_array(ramp(10, 10 + i, start=9), f"{name}.{i // 3}.{i}.weight") for i in range(6)
     )
@@ -435,7 +435,7 @@ MODULES = tuple(f"encoder.layer.{i}" for i in range(12))
         ([], ["no repeated structure found"]),
     ],
 )
-def test_modules_of_blocks_are_told(bert, runs, sentences):
+def test_modules_of_blocks_are_reported(bert, runs, sentences):
     ledger = placed(bert, *runs)
 
     text = inspect(ledger, group_by(ledger, "block"))
@@ -453,10 +453,10 @@ def test_escapes_in_the_names_of_modules_are_escaped(bert):
 
 def test_a_file_without_scopes_is_grouped_by_block(bert):
     unnamed = placed(bert, Run(0, 12), has_scopes=False)
-    named_too = placed(bert, Run(0, 12))
+    with_scope = placed(bert, Run(0, 12))
 
     assert "\nblock " in inspect(unnamed)
-    assert "\nscope, depth 3 " in inspect(named_too)
+    assert "\nscope, depth 3 " in inspect(with_scope)
 
 
 def used(ledger: Ledger, times: Mapping[str, int]) -> Ledger:
@@ -479,24 +479,24 @@ def used(ledger: Ledger, times: Mapping[str, int]) -> Ledger:
         ("dtype", "FLOAT is shared: 477 parameters if each use had its own"),
     ],
 )
-def test_what_is_used_more_than_once_is_told(by, sentence, bert):
+def test_what_is_used_more_than_once_is_reported(by, sentence, bert):
     ledger = used(bert, {"pooler": 12})
 
     assert f"\n{sentence}\n" in inspect(ledger, group_by(ledger, by))
 
 
-def test_what_is_used_once_is_not_told(bert):
+def test_what_is_used_once_is_not_reported(bert):
     assert "if each use had its own" not in inspect(bert)
 
 
-def test_reuse_that_saves_most_is_told_first_and_the_rest_counted(bert):
+def test_reuse_that_saves_most_is_listed_first_and_the_rest_counted(bert):
     times = {f"encoder.layer.{i}.attention": 2 + i for i in range(11, -1, -2)}
     ledger = used(bert, times)
 
     lines = inspect(ledger, group_by(ledger, depth=4), rows=0).splitlines()
 
-    told = [line.split(":")[0] for line in lines if " used " in line]
-    assert told[:2] == [
+    reused = [line.split(":")[0] for line in lines if " used " in line]
+    assert reused[:2] == [
         "encoder.layer.11.attention is used 13 times",
         "encoder.layer.9.attention is used 11 times",
     ]
@@ -610,9 +610,9 @@ def test_verdict_says_whether_it_balances_and_how_far_values_were_compared(tmp_p
 
     text = render_text(ReconcileReport(result, group_by(result.in_pytorch_terms())))
 
-    said = " ".join(text.split())
-    assert "balanced at 256 positions of each tensor, unexplained 0" in said
-    assert "compared: 120 elements at 256 positions and by sums" in said
+    flattened = " ".join(text.split())
+    assert "balanced at 256 positions of each tensor, unexplained 0" in flattened
+    assert "compared: 120 elements at 256 positions and by sums" in flattened
     assert "DOES NOT BALANCE" in reports(tmp_path, proto)["reconcile"]
 
 
@@ -635,7 +635,7 @@ def test_verdict_begins_with_what_was_not_compared(tmp_path, content, words):
     assert words in render_html(report)
 
 
-def test_what_is_frozen_is_told_where_pytorch_is_known(tmp_path):
+def test_what_is_frozen_is_reported_where_pytorch_is_known(tmp_path):
     proto = layers(2)
     arrays = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     manifest = manifest_of(*(parameter(n, a, trainable="0" in n) for n, a in arrays.items()))

@@ -46,7 +46,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Record the arguments of the library's call, which returns a hand-made timing."""
     found: dict[str, Any] = {}
     made = timings.make_timing(tmp_path)
@@ -62,7 +62,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 # arguments
 
 
-def test_every_option_reaches_the_library(model: Path, asked: dict[str, Any], tmp_path: Path) -> None:
+def test_every_option_reaches_the_library(model: Path, passed: dict[str, Any], tmp_path: Path) -> None:
     result = run(
         *("time", model, "--shape", "batch=2", "--shape", "sequence=16:64:x2", "--past", "8"),
         *("--input", tmp_path / "x.npz", "--provider", "cuda", "--provider-option", "device_id=1"),
@@ -83,40 +83,40 @@ def test_every_option_reaches_the_library(model: Path, asked: dict[str, Any], tm
     )
 
     assert result.exception is None
-    settings = asked["settings"]
+    settings = passed["settings"]
     assert (settings.provider, settings.provider_options) == ("cuda", (("device_id", "1"),))
     assert (settings.threads, settings.optimization, settings.seed) == (3, Optimization.BASIC, 7)
     assert (settings.schedule.runs, settings.schedule.warmup, settings.schedule.seconds) == (5, 1, 2.5)
-    assert asked["shapes"].sizes == (("batch", 2),)
-    assert asked["shapes"].sweep.values == (16, 32, 64)
-    assert (asked["past"], asked["npz"]) == (8, tmp_path / "x.npz")
-    assert asked["libraries"] == (Path("lib.so"),)
-    assert (asked["limits"].seconds, asked["limits"].nbytes) == (60, 2 << 30)
-    assert asked["grouping"].by == "op"
+    assert passed["shapes"].sizes == (("batch", 2),)
+    assert passed["shapes"].sweep.values == (16, 32, 64)
+    assert (passed["past"], passed["npz"]) == (8, tmp_path / "x.npz")
+    assert passed["libraries"] == (Path("lib.so"),)
+    assert (passed["limits"].seconds, passed["limits"].nbytes) == (60, 2 << 30)
+    assert passed["grouping"].by == "op"
     assert json.loads(result.stdout)["generated_at"]
 
 
-def test_without_options_the_defaults_are_those_of_the_library(model: Path, asked: dict[str, Any]) -> None:
+def test_without_options_the_defaults_are_those_of_the_library(model: Path, passed: dict[str, Any]) -> None:
     assert run("time", model).exception is None
 
     plain = timings.TimingSettings("cpu")
-    assert asked["settings"] == plain
-    assert (asked["past"], asked["npz"], asked["own"], asked["stamp"]) == (None, None, None, None)
-    assert (asked["limits"].seconds, asked["limits"].nbytes) == (600, None)
-    assert asked["progress"] is None
+    assert passed["settings"] == plain
+    assert (passed["past"], passed["npz"], passed["own"], passed["stamp"]) == (None, None, None, None)
+    assert (passed["limits"].seconds, passed["limits"].nbytes) == (600, None)
+    assert passed["progress"] is None
 
 
-def test_the_users_groups_go_with_their_patterns(model: Path, asked: dict[str, Any]) -> None:
+def test_the_users_groups_go_with_their_patterns(model: Path, passed: dict[str, Any]) -> None:
     assert run("time", model, "--group", "all=.").exception is None
 
-    assert asked["grouping"].by == "group"
-    assert list(asked["own"].patterns) == ["all"]
+    assert passed["grouping"].by == "group"
+    assert list(passed["own"].patterns) == ["all"]
 
 
 # outputs
 
 
-def test_reports_and_plots_follow_their_suffixes(model: Path, asked: dict[str, Any], tmp_path: Path) -> None:
+def test_reports_and_plots_follow_their_suffixes(model: Path, passed: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the [report] extra")
     outputs = [tmp_path / f"report{suffix}" for suffix in (".json", ".txt", ".svg", ".png")]
 
@@ -131,31 +131,31 @@ def test_reports_and_plots_follow_their_suffixes(model: Path, asked: dict[str, A
     assert png.startswith(b"\x89PNG")
 
 
-def test_quiet_prints_nothing(model: Path, asked: dict[str, Any]) -> None:
+def test_quiet_prints_nothing(model: Path, passed: dict[str, Any]) -> None:
     result = run("time", model, "--quiet")
 
     assert (result.exit_code, result.output) == (0, "")
 
 
-def test_the_model_is_never_written_over(model: Path, asked: dict[str, Any]) -> None:
+def test_the_model_is_never_written_over(model: Path, passed: dict[str, Any]) -> None:
     plot = model.with_name("model.svg")
     shutil.copy(model, plot)
 
     assert "is an input of this command" in message("time", plot, "-o", plot)
-    assert not asked
+    assert not passed
 
 
 def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
-    told = message("inspect", model, "-o", tmp_path / "x.svg")
+    reason = message("inspect", model, "-o", tmp_path / "x.svg")
 
-    assert "no format for the suffix '.svg'; use one of .json, .txt" in told
+    assert "no format for the suffix '.svg'; use one of .json, .txt" in reason
 
 
 # refusals
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reason"),
     [
         (("--memory-limit", "much"), "--memory-limit 'much': not a number"),
         (("--provider", "gpu9"), "gpu9"),
@@ -167,15 +167,15 @@ def test_other_commands_draw_no_plots(model: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_read(
-    options: tuple[str, str], told: str, asked: dict[str, Any]
+    options: tuple[str, str], reason: str, passed: dict[str, Any]
 ) -> None:
-    assert told in message("time", "nowhere.onnx", *options)
+    assert reason in message("time", "nowhere.onnx", *options)
 
 
 @pytest.mark.parametrize(
     "options", [("--timeout", "nan"), ("--timeout", "inf"), ("--seconds", "nan"), ("--seed", str(1 << 63))]
 )
-def test_a_limit_that_is_none_is_refused(options: tuple[str, str], asked: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_refused(options: tuple[str, str], passed: dict[str, Any]) -> None:
     result = run("time", "nowhere.onnx", *options)
 
     assert result.exit_code == 2
@@ -183,10 +183,10 @@ def test_a_limit_that_is_none_is_refused(options: tuple[str, str], asked: dict[s
 
 
 @pytest.mark.parametrize("by", ["dtype", "scope,role", "bytes"])
-def test_keys_that_say_nothing_of_nodes_are_refused_before_anything_runs(model: Path, by: str) -> None:
-    told = f"--by {by}: groups no nodes, and these take the time; use scope, block, stage or op"
+def test_keys_that_group_no_nodes_are_refused_before_anything_runs(model: Path, by: str) -> None:
+    reason = f"--by {by}: groups no nodes, and these take the time; use scope, block, stage or op"
 
-    assert told in message("time", model, "--by", by)
+    assert reason in message("time", model, "--by", by)
 
 
 def test_a_url_is_to_be_downloaded_first() -> None:
@@ -220,17 +220,17 @@ def test_a_memory_limit_is_written_as_a_budget() -> None:
 
 
 @pytest.mark.parametrize(("watched", "quiet"), [(True, False), (True, True), (False, False)])
-def test_stages_are_shown_only_to_who_watches(
+def test_stages_are_shown_only_on_a_terminal(
     watched: bool, quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(terminal, "is_terminal", lambda stream: watched)
 
-    with terminal.stages("timing [bold]", quiet) as tell:
-        if tell is not None:
-            tell("loading\x1b[2J")
+    with terminal.stages("timing [bold]", quiet) as show_stage:
+        if show_stage is not None:
+            show_stage("loading\x1b[2J")
 
     shown = watched and not quiet
-    assert (tell is not None) == shown
+    assert (show_stage is not None) == shown
     assert capsys.readouterr().out == ""
 
 

@@ -147,7 +147,7 @@ def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
         assert "[bold]" in text
 
 
-def test_what_ran_elsewhere_and_copies_are_told(tmp_path: Path) -> None:
+def test_what_ran_elsewhere_and_copies_are_reported(tmp_path: Path) -> None:
     timing = timings.make_timing(tmp_path)
     cuda, cpu = "CUDAExecutionProvider", "CPUExecutionProvider"
     kernels = (
@@ -170,27 +170,27 @@ def test_what_ran_elsewhere_and_copies_are_told(tmp_path: Path) -> None:
     assert [(row["op_type"], row["kernels"]) for row in document["copies"]] == [("MemcpyToHost", 1)]
 
 
-def test_why_the_runs_ended_is_told(tmp_path: Path) -> None:
+def test_why_the_runs_ended_is_reported(tmp_path: Path) -> None:
     timing = timings.make_timing(tmp_path)
     loose = with_point(timing, latency=timings.latency(8.0, settled=False))
-    asked = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
+    fixed = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
 
     assert "median ±0.40 % (target 1.00 %, reached)" in flat(timing)
     assert "median ±0.40 % (target 1.00 %, NOT reached)" in flat(loose)
     assert "WARN the median is less precise than requested: ±1.00 % was not reached within 10 s" in flat(
         loose
     )
-    assert "±0.40 % of 7 runs, as asked for" in flat(asked)
-    assert "WARN" not in flat(asked)
+    assert "±0.40 % of 7 runs, as asked for" in flat(fixed)
+    assert "WARN" not in flat(fixed)
 
 
 def test_a_median_of_too_few_runs_is_a_warning(tmp_path: Path) -> None:
     timing = timings.make_timing(tmp_path)
     noisy = replace(timings.latency(8.0), precision=6.1)
-    asked = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
+    fixed = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
 
     assert "WARN the median of 7 runs may be off by 610.00 %: leave --runs out" in flat(
-        with_point(asked, latency=noisy)
+        with_point(fixed, latency=noisy)
     )
 
 
@@ -208,15 +208,15 @@ def test_profiled_runs_never_aim_to_settle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["in turns", "one after the other"])
-def test_how_the_two_measurements_were_made_is_told(tmp_path: Path, order: MeasuringOrder) -> None:
+def test_how_the_two_measurements_were_made_is_reported(tmp_path: Path, order: MeasuringOrder) -> None:
     for timing in (timings.make_timing(tmp_path), timings.make_sweep(tmp_path)):
-        told = replace(timing, environment=replace(timing.environment, order=order))
+        ordered = replace(timing, environment=replace(timing.environment, order=order))
 
-        assert f"plain and profiled runs {order}" in flat(told, verbose=True)
-        assert to_document(told)["environment"]["order"] == order
+        assert f"plain and profiled runs {order}" in flat(ordered, verbose=True)
+        assert to_document(ordered)["environment"]["order"] == order
 
 
-def test_lengths_of_a_sweep_whose_times_mean_little_are_told(tmp_path: Path) -> None:
+def test_lengths_of_a_sweep_whose_times_mean_little_are_reported(tmp_path: Path) -> None:
     sweep = timings.make_sweep(tmp_path)
     ms = [point.profiled.mean for point in sweep.points]
     changed = {
@@ -286,7 +286,7 @@ def test_a_model_without_inputs_and_parameters_has_a_report(tmp_path: Path) -> N
     assert document["groups"] == []
 
 
-def test_few_lengths_have_no_growth_and_it_is_said(tmp_path: Path) -> None:
+def test_few_lengths_have_no_growth_and_a_note_says_so(tmp_path: Path) -> None:
     text = render_text(timings.make_sweep(tmp_path, (16, 32)))
 
     assert "growth: unclear" in text.splitlines()[1]
@@ -294,12 +294,12 @@ def test_few_lengths_have_no_growth_and_it_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lengths", [(16, 18, 20), (16, 32, 64)])
-def test_a_growth_that_the_fit_does_not_tell_is_unclear(tmp_path: Path, lengths: tuple[int, ...]) -> None:
+def test_a_growth_that_no_curve_fits_is_unclear(tmp_path: Path, lengths: tuple[int, ...]) -> None:
     sweep = timings.make_sweep(tmp_path, lengths)
     odd = replace(sweep.points[1], latency=timings.latency(3 * sweep.points[1].latency.mean))
-    told = replace(sweep, points=(sweep.points[0], odd, sweep.points[2]))
+    uneven = replace(sweep, points=(sweep.points[0], odd, sweep.points[2]))
 
-    assert "growth: unclear" in render_text(told).splitlines()[1]
+    assert "growth: unclear" in render_text(uneven).splitlines()[1]
     assert ("growth: linear" in render_text(sweep).splitlines()[1]) is (lengths == (16, 32, 64))
 
 

@@ -281,7 +281,7 @@ def test_learned_is_what_counts_what_has_no_bytes_here_and_what_is_only_a_copy(p
     assert not is_learned(Group("a", nbytes=16, stored_elements=4))
 
 
-def test_nothing_has_no_rows():
+def test_an_empty_tree_has_no_rows():
     assert build_tree(grouped({})) == ()
 
 

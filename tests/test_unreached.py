@@ -63,7 +63,7 @@ def unreached_of(model: nn.Module, **kwargs: Tensor) -> tuple[Unreached, ...]:
     return find_unreached(model, manifest, ExampleInputs(kwargs=kwargs))
 
 
-def test_what_leads_to_a_tower_and_to_what_is_behind_it_is_told():
+def test_what_leads_to_a_tower_and_to_what_is_behind_it_is_reported():
     model, (ids,) = talker()
 
     assert unreached_of(model, input_ids=ids) == (
@@ -72,13 +72,13 @@ def test_what_leads_to_a_tower_and_to_what_is_behind_it_is_told():
     )
 
 
-def test_small_modules_that_no_known_input_reaches_are_not_told_of():
+def test_small_modules_that_no_known_input_reaches_are_not_reported():
     model, (ids,) = talker()
 
     assert unreached_of(model, input_ids=ids, pixel_values=torch.randn(2, 6)) == ()
 
 
-def test_a_large_one_is_told_of_without_an_input():
+def test_a_large_one_is_reported_without_an_input():
     model, (ids,) = talker()
     model.auxiliary = nn.Linear(4, 9)
 

@@ -54,9 +54,9 @@ def test_a_server_without_ranges_is_named_and_its_file_not_downloaded(server):
     server.switches.ranges = False
     os.truncate(server.folder / "model.onnx", 400_000_000)  # a sparse file
 
-    said = refusal(server)
+    message = refusal(server)
 
-    assert said == "the server (counting/1) does not support range requests; download the file and name it"
+    assert message == "the server (counting/1) does not support range requests; download the file and name it"
     assert server.sent.total() < 40_000_000  # at most the buffers of two sockets
 
 
@@ -85,7 +85,7 @@ def test_a_server_that_refuses_head_is_read(server):
     assert opened(server).nbytes == len(CONTENT)
 
 
-def test_ranges_are_asked_for_a_few_at_a_time(server):
+def test_ranges_are_requested_a_few_at_a_time(server):
     model = opened(server)
     server.switches.delay = 0.05
 
@@ -104,7 +104,7 @@ def test_a_connection_is_used_again(server):
     assert len(server.connections) == connections == 1
 
 
-def test_the_file_is_asked_for_as_it_is_stored(server):
+def test_the_file_is_requested_without_compression(server):
     opened(server)
 
     assert server.requests[0].headers["Accept-Encoding"] == "identity"
@@ -128,7 +128,7 @@ def test_the_file_is_asked_for_as_it_is_stored(server):
         ({"ranges": False, "length": False}, "does not support range requests"),
     ],
 )
-def test_an_answer_that_is_not_what_was_asked_for_is_refused(server, switches, message):
+def test_an_answer_that_is_not_what_was_requested_is_refused(server, switches, message):
     for key, value in switches.items():
         setattr(server.switches, key, value)
 
@@ -146,10 +146,10 @@ def test_one_range_that_fails_fails_them_all(server):
 def test_what_the_server_calls_itself_cannot_reach_a_terminal(server):
     server.switches.ranges, server.switches.server = False, "evil\x1b[31m" + "x" * 1000
 
-    said = refusal(server)
+    message = refusal(server)
 
-    assert said.isprintable()
-    assert len(said) < 200
+    assert message.isprintable()
+    assert len(message) < 200
 
 
 def test_a_proxy_of_the_environment_is_used(server, monkeypatch):
@@ -187,10 +187,10 @@ def test_a_refusal_is_named_with_what_to_do(server, status, message):
 def test_a_slow_server_is_given_up(server):
     server.switches.delay = 20
 
-    said = refusal(server, timeout=0.1)
+    message = refusal(server, timeout=0.1)
 
     assert re.fullmatch(
-        r"no complete answer within 0\.\d+ s; run again, or download the file and name it", said
+        r"no complete answer within 0\.\d+ s; run again, or download the file and name it", message
     )
 
 

@@ -363,15 +363,15 @@ def found_by_hand(wiring: Wiring, path: Any, name: str, calls: tuple[Node, ...] 
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_calls_are_followed_whatever_was_asked_before(tmp_path, seed):
+def test_calls_are_followed_whatever_was_queried_before(tmp_path, seed):
     model = model_of(tmp_path, random_functions(seed))
     wiring = connect(model)
-    asked = [
+    queries = [
         (node.graph_path, name) for node in model.nodes() for name in (*node.inputs, *node.outputs) if name
     ]
-    random.Random(seed).shuffle(asked)
+    random.Random(seed).shuffle(queries)
 
-    assert [wiring.find(*each) for each in asked] == [found_by_hand(wiring, *each) for each in asked]
+    assert [wiring.find(*each) for each in queries] == [found_by_hand(wiring, *each) for each in queries]
 
 
 def test_a_function_that_is_called_with_what_it_gave_is_followed_twice(tmp_path):

@@ -33,7 +33,7 @@ def test_a_value_of_many_long_ones_is_cut() -> None:
     assert shown([["x" * 100] * 9] * 9).endswith("...")
 
 
-def test_a_number_of_thousands_of_digits_is_told_by_its_length() -> None:
+def test_a_number_of_thousands_of_digits_is_printed_as_its_length() -> None:
     assert shown((10**9_999, {"a": -(10**9_999)})) == (
         "(a number of 33,216 bits, {'a': a number of 33,216 bits})"
     )

@@ -58,11 +58,11 @@ def test_no_arguments_need_no_process() -> None:
 
 
 def test_every_call_is_counted_also_one_that_died() -> None:
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
 
-    call_apart(die_of_odd, [0, 1, 2], 2, lambda done, total: told.append((done, total)))
+    call_apart(die_of_odd, [0, 1, 2], 2, lambda done, total: steps.append((done, total)))
 
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert steps == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_processes_that_cannot_start_are_an_error_and_not_tried_forever() -> None:
@@ -85,7 +85,9 @@ def test_no_process_is_left_when_the_caller_is_interrupted() -> None:
     ]
 
 
-def test_what_the_function_raises_ends_its_process_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_of_the_function_ends_its_process_without_output(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     assert call_apart(double_late, [1, "one", 2], 1) == [2, Died(1), 4]
     assert capfd.readouterr().err == ""
 

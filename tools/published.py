@@ -126,8 +126,8 @@ def _row(model: Published) -> str:
     if model.active is not None:
         counts.append(f"active {counted.active:,}")
         printed.append(f"active {_printed(counted.active, model.active)}")
-    told = model.source if model.note is None else f"{model.source}. {model.note}"
-    cells = (f"`{model.hub_id}`", model.counted_class, "<br>".join(counts), "<br>".join(printed), told)
+    origin = model.source if model.note is None else f"{model.source}. {model.note}"
+    cells = (f"`{model.hub_id}`", model.counted_class, "<br>".join(counts), "<br>".join(printed), origin)
     return f"| {' | '.join(cells)} |"
 
 
@@ -182,8 +182,8 @@ def main() -> None:
         for checked in take_census(model) if options.only in model.hub_id else ():
             wrong = differences(checked)
             found += wrong
-            formula, told = checked.formula, "; ".join(wrong) or "as the census"
-            sys.stdout.write(f"{model.hub_id:42} {formula.class_name:31} {formula.total:>15,}  {told}\n")
+            formula, verdict = checked.formula, "; ".join(wrong) or "as the census"
+            sys.stdout.write(f"{model.hub_id:42} {formula.class_name:31} {formula.total:>15,}  {verdict}\n")
             sys.stdout.flush()
     if options.markdown and not found:
         page = options.markdown.read_text(encoding="utf-8")

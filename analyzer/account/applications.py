@@ -82,19 +82,19 @@ def count_applications(
     weights = _Weights(model, flow, calls)
     is_one = len(model.graphs) == 1
     counted: list[Entry] = []
-    for entry, told in zip(entries, found, strict=True):
+    for entry, entry_uses in zip(entries, found, strict=True):
         shared: tuple[str, ...] = ()
-        if isinstance(told, int):
-            applications = 1 if is_one else max(1, weights.count((told,)))
+        if isinstance(entry_uses, int):
+            applications = 1 if is_one else max(1, weights.count((entry_uses,)))
         else:
-            applications = max(1, sum(weights.count(numbers) for numbers in _beside(told)))
-            shared = _others(entry, told, flow, scopes)
+            applications = max(1, sum(weights.count(numbers) for numbers in _parallel_uses(entry_uses)))
+            shared = _other_modules(entry, entry_uses, flow, scopes)
         is_new = applications != entry.applications or shared != entry.shared_with
         counted.append(replace(entry, applications=applications, shared_with=shared) if is_new else entry)
     return tuple(counted)
 
 
-def _beside(uses: _Uses) -> Iterable[set[int]]:
+def _parallel_uses(uses: _Uses) -> Iterable[set[int]]:
     """Yield the uses of the whole tensor, and the uses of the part that has most."""
     parts = [numbers for piece, numbers in uses.items() if piece]
     if () in uses:
@@ -121,10 +121,10 @@ class _Walk(Mutable):
             number, piece = waiting.pop()
             if (number, piece) not in seen:
                 seen.add((number, piece))
-                self._hand_on(number, piece, found, waiting)
+                self._pass_on(number, piece, found, waiting)
         return found
 
-    def _hand_on(self, number: int, piece: _Piece, found: _Uses, waiting: list[tuple[int, _Piece]]) -> None:
+    def _pass_on(self, number: int, piece: _Piece, found: _Uses, waiting: list[tuple[int, _Piece]]) -> None:
         """Continue with the readers of a node that prepares a tensor; each output of a Split is a part of its own."""
         node, numbers = self.flow.nodes[number], self.flow.numbers
         outputs = {name: str(index) for index, name in enumerate(node.outputs)}
@@ -150,12 +150,12 @@ class _Walk(Mutable):
             if not self.flow.prepares[number]:
                 found[piece].add(number)
             elif node.op_type in _CUTS and slot == 0 and len(piece) < _MOST_CUTS:
-                waiting.append((number, (*piece, *_cut(node, number))))
+                waiting.append((number, (*piece, *_describe_cut(node, number))))
             else:
                 waiting.append((number, piece))
 
 
-def _cut(node: Node, number: int) -> tuple[str, ...]:
+def _describe_cut(node: Node, number: int) -> tuple[str, ...]:
     """Return words that identify a cut of a tensor; a cut given by attributes alone is one of its own."""
     along = repr(sorted(node.integers.items()))
     if node.op_type == "Split":
@@ -198,7 +198,7 @@ class _Weights:
         return max(roots.values(), default=0)
 
 
-def _others(entry: Entry, uses: _Uses, flow: Dataflow, scopes: Mapping[Place, str]) -> tuple[str, ...]:
+def _other_modules(entry: Entry, uses: _Uses, flow: Dataflow, scopes: Mapping[Place, str]) -> tuple[str, ...]:
     """Return modules that compute with a learned tensor and are neither inside nor around its own module.
 
     If all nodes that compute with it belong to one module, the tensor is used only there, whatever its name.
@@ -208,10 +208,12 @@ def _others(entry: Entry, uses: _Uses, flow: Dataflow, scopes: Mapping[Place, st
         return ()
     nodes = (flow.nodes[number] for numbers in uses.values() for number in numbers)
     found = {scopes.get((node.graph_path, node.position)) for node in nodes}
-    told = {scope for scope in found if scope is not None}
-    if len(told) < 2:
+    known_scopes = {scope for scope in found if scope is not None}
+    if len(known_scopes) < 2:
         return ()
-    return tuple(sorted(s for s in told if not _is_within(s, entry.scope) and not _is_within(entry.scope, s)))
+    return tuple(
+        sorted(s for s in known_scopes if not _is_within(s, entry.scope) and not _is_within(entry.scope, s))
+    )
 
 
 def _is_within(scope: str, module: str) -> bool:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from analyzer.account.applications import count_applications
 from analyzer.account.artifact import find_components, is_artifact
-from analyzer.account.blocks import find_blocks, lend_scopes
+from analyzer.account.blocks import assign_block_scopes, find_blocks
 from analyzer.account.bytes import book_bytes
 from analyzer.account.classify import classify, find_companions
 from analyzer.account.classify.constants import settle_constants, settle_fillers, settle_masks
 from analyzer.account.copies import find_copies
 from analyzer.account.decoding import CODES
 from analyzer.account.decoding.encodings import find_encoding
-from analyzer.account.findings.facts import Facts, look_at_values
+from analyzer.account.findings.facts import Facts, check_values
 from analyzer.account.findings.rules import find
 from analyzer.account.hidden import find_hidden
 from analyzer.account.ledger import ByEntry, Entry, Ledger, Opaque, Role
@@ -72,7 +72,7 @@ def audit_model(
             blocks = find_blocks(ledger)
             ledger = replace(
                 ledger,
-                entries=lend_scopes(ledger.entries, blocks),
+                entries=assign_block_scopes(ledger.entries, blocks),
                 blocks=blocks,
                 stages=find_stages(model, ledger.wiring, ledger.computing),
             )
@@ -94,13 +94,13 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     flow = follow_data(model, wiring)
     modules = known_modules(model)
     traced = scope_nodes(model, modules)
-    entries, near = settle_scopes(model, entries, wiring, flow, traced, companions, modules)
-    told, scopes = (_without_rules(model, found) for found in (traced, near))
+    entries, all_scopes = settle_scopes(model, entries, wiring, flow, traced, companions, modules)
+    traced_paths, scopes = (_without_rules(model, found) for found in (traced, all_scopes))
     calls = count_calls(model)
     live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
     booked = book_bytes(model, entries)
-    values = look_at_values(entries, content, progress, salt)
+    values = check_values(entries, content, progress, salt)
     reads = content != "none" and model.traffic is None
     opaque = _find_opaque(model, entries, wiring, live, reads=reads)
     # Matrices are read whole: for a URL only `full` allows that.
@@ -118,7 +118,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         findings=find(Facts(model, entries, wiring, booked, values, live, opaque if reads else None, calls)),
         wiring=wiring,
         node_scopes=scopes,
-        traced_scopes=told,
+        traced_scopes=traced_paths,
         shared_nbytes=booked.shared,
         content=content,
         calls=calls,
@@ -131,7 +131,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
 
 
 def _without_rules(model: Model, found: NodeScopes) -> ByNode[str]:
-    return ByNode(model, [None if told is None else told[0] for told in found.in_order])
+    return ByNode(model, [None if scope is None else scope[0] for scope in found.in_order])
 
 
 def _find_opaque(

@@ -16,7 +16,7 @@ from analyzer.model import Key, label
 from analyzer.records import Frozen, field
 from analyzer.text import format_count, format_many
 
-LOOK = "--content sampled compares them"
+COMPARE_HINT = "--content sampled compares them"
 
 
 class Range(Frozen):
@@ -35,16 +35,16 @@ class Range(Frozen):
     @property
     def most_of_all(self) -> int:
         """Upper bound as a number, larger than any other if there is no bound."""
-        return _ENDLESS if self.most is None else self.most
+        return _NO_BOUND if self.most is None else self.most
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         """Return both ends in words."""
         if self.most is None:
             return f"at least {format_many(self.least, 'parameter')}"
         return f"between {format_count(self.least)} and {format_many(self.most, 'parameter')}"
 
 
-_ENDLESS = 1 << 127
+_NO_BOUND = 1 << 127
 
 
 class Doubt(Frozen):
@@ -72,7 +72,7 @@ class Doubt(Frozen):
     @property
     def least(self) -> int:
         kept = sum(hides.least for key, hides in self.hidden.items() if key not in self.keys)
-        return max(self.parameters - self.counted + self._stays + kept, 0)
+        return max(self.parameters - self.counted + self._kept_parameters + kept, 0)
 
     @property
     def most(self) -> int | None:
@@ -81,14 +81,14 @@ class Doubt(Frozen):
         )
 
     @property
-    def _stays(self) -> int:
+    def _kept_parameters(self) -> int:
         return 0 if self.keys & self.hidden.keys() else self.stays
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons, in words, why the least is not the most."""
         more = max(self.more.values(), default=(0, ""))[1]
-        return tuple(dict.fromkeys(filter(None, (_say_hidden(self.hidden.values()), self.fewer, more))))
+        return tuple(dict.fromkeys(filter(None, (_describe_hidden(self.hidden.values()), self.fewer, more))))
 
     def of(self, entries: Collection[Entry], *, is_whole: bool, is_hidden: bool = True) -> Range:
         """Return the range for a part of the model, or for all of it: a part may repeat tensors of another.
@@ -97,16 +97,16 @@ class Doubt(Frozen):
         """
         counted = sum(entry.parameters for entry in entries)
         keys = [entry.tensor.key for entry in entries]
-        lost = [entry.parameters for entry in entries if entry.tensor.key in self.keys]
+        doubtful = [entry.parameters for entry in entries if entry.tensor.key in self.keys]
         found = [self.more[key] for key in keys if key in self.more]
         hidden = {key: self.hidden[key] for key in keys if key in self.hidden} if is_hidden else {}
         kept = sum(hides.least for key, hides in hidden.items() if key not in self.keys)
         stays = 0 if not is_whole or self.keys & hidden.keys() else self.stays
-        why = _say_hidden(hidden.values())
+        why = _describe_hidden(hidden.values())
         return Range(
-            max(counted - sum(lost) + stays + kept, 0),
+            max(counted - sum(doubtful) + stays + kept, 0),
             _add_up(counted + sum(number for number, _ in found), hidden.values()),
-            (self.fewer if lost else "") or why,
+            (self.fewer if doubtful else "") or why,
             max(found, default=(0, ""))[1] or why,
         )
 
@@ -118,37 +118,37 @@ def _add_up(counted: int, hidden: Collection[Hides]) -> int | None:
     return counted + sum(hides.most or 0 for hides in hidden)
 
 
-def _say_hidden(hidden: Iterable[Hides]) -> str:
+def _describe_hidden(hidden: Iterable[Hides]) -> str:
     """Say why the number of PyTorch's parameters is unknown for some tensors; "" if there are none."""
     counts = Counter(hides.why for hides in hidden)
-    said = []
+    parts = []
     if number := counts["batchnorm"]:
-        said.append(
+        parts.append(
             f"{format_many(number, 'layer')} with a BatchNorm folded in {'hides' if number == 1 else 'hide'} "
             "how many parameters PyTorch had"
         )
     if number := counts["factor"] + counts["bias"]:
-        said.append(f"a factor or a bias was folded into {format_many(number, 'layer')}")
+        parts.append(f"a factor or a bias was folded into {format_many(number, 'layer')}")
     if number := counts["computed"]:
         word = (
             "was computed from parameters before it was"
             if number == 1
             else ("were computed from parameters before they were")
         )
-        said.append(f"{format_many(number, 'tensor')} {word} stored")
+        parts.append(f"{format_many(number, 'tensor')} {word} stored")
     if number := counts["padding"]:
-        said.append(f"{format_many(number, 'tensor')} may contain zero padding")
+        parts.append(f"{format_many(number, 'tensor')} may contain zero padding")
     if number := counts["buffer"]:
-        said.append(f"{format_many(number, 'tensor')} may be, or hold, a buffer")
+        parts.append(f"{format_many(number, 'tensor')} may be, or hold, a buffer")
     if number := counts["repeated"]:
-        said.append(f"{format_many(number, 'tensor')} may repeat values that are stored already")
+        parts.append(f"{format_many(number, 'tensor')} may repeat values that are stored already")
     if number := counts["merged"]:
-        said.append(f"{format_many(number, 'tensor')} may stand for several parameters of equal content")
+        parts.append(f"{format_many(number, 'tensor')} may stand for several parameters of equal content")
     if number := counts["scalar"]:
-        said.append(
+        parts.append(
             f"{format_many(number, 'number')} may be {'a parameter' if number == 1 else 'parameters'}"
         )
-    return ", and ".join(said)
+    return ", and ".join(parts)
 
 
 def find_doubt(ledger: Ledger) -> Doubt:
@@ -158,7 +158,7 @@ def find_doubt(ledger: Ledger) -> Doubt:
     its own, whatever its content, as in `copies`; but rows that an exporter gathered count by their content. Opaque
     data may be learned, and tensors that count once because of an equal name may each be a tensor of its own.
     """
-    reason = _say_why(ledger)
+    reason = _describe_uncompared(ledger)
     learned = [entry for entry in ledger.entries if entry.role is Role.PARAMETER] if reason else []
     names = Counter(entry.sources for entry in learned if entry.sources and len(ledger.model.parts) == 1)
     unread = _find_unread(ledger)
@@ -166,20 +166,20 @@ def find_doubt(ledger: Ledger) -> Doubt:
     for entry in learned:
         if entry.parameters:
             alike[entry.logical_numel].append(entry)
-    lost: dict[Key, int] = {}
+    doubtful: dict[Key, int] = {}
     stays = 0
     for entries in alike.values():
         missing = [entry for entry in entries if entry.tensor.key in unread]
         gathered = [entry for entry in missing if entry.decided_by == _GATHERED]
         own = [entry for entry in entries if names[entry.sources] == 1]
         found = [entry for entry in entries if names[entry.sources] != 1] if missing and entries[1:] else []
-        lost |= {entry.tensor.key: entry.parameters for entry in (*gathered, *found)}
+        doubtful |= {entry.tensor.key: entry.parameters for entry in (*gathered, *found)}
         stays += _count_stays(found, own, {entry.tensor.key for entry in missing}) if not gathered else 0
     return Doubt(
         parameters=ledger.parameters,
-        fewer=reason if lost else "",
-        keys=frozenset(lost),
-        counted=sum(lost.values()),
+        fewer=reason if doubtful else "",
+        keys=frozenset(doubtful),
+        counted=sum(doubtful.values()),
         stays=stays,
         more=_find_more(ledger),
         hidden=ledger.hidden,
@@ -203,23 +203,23 @@ def _count_stays(found: Sequence[Entry], own: Sequence[Entry], unread: Collectio
         unread: keys of tensors that could not be read.
     """
     read = sorted(entry.parameters for entry in found if entry.tensor.key not in unread)
-    takers = [entry for entry in own if entry.tensor.key in unread]
-    if takers and len({entry.tensor.dtype for entry in (*found, *takers)}) > 1:
+    unread_own = [entry for entry in own if entry.tensor.key in unread]
+    if unread_own and len({entry.tensor.dtype for entry in (*found, *unread_own)}) > 1:
         return 0  # two different tensors may be rounded to the same values
     if read or own or not found:
-        return sum(read[: max(len(read) - len(takers), 0)])
+        return sum(read[: max(len(read) - len(unread_own), 0)])
     return min(entry.parameters for entry in found)
 
 
 def _find_unread(ledger: Ledger) -> frozenset[Key]:
     """Return learned tensors whose contents were not read; all of them if a finding does not name its subjects."""
-    said = [set(finding.subjects) for finding in ledger.findings if finding.id in UNREAD]
-    if ledger.content != "none" and not said:
+    subject_sets = [set(finding.subjects) for finding in ledger.findings if finding.id in UNREAD]
+    if ledger.content != "none" and not subject_sets:
         return frozenset()
     keys = {label(entry.tensor.key): entry.tensor.key for entry in ledger.entries}
-    if ledger.content == "none" or any(keys.keys().isdisjoint(subjects) for subjects in said):
+    if ledger.content == "none" or any(keys.keys().isdisjoint(subjects) for subjects in subject_sets):
         return frozenset(keys.values())
-    return frozenset(keys[subject] for subjects in said for subject in subjects if subject in keys)
+    return frozenset(keys[subject] for subjects in subject_sets for subject in subjects if subject in keys)
 
 
 _GATHERED = "provenance:folded-with"
@@ -232,18 +232,18 @@ _BY_NAME = "name:duplicated-file"
 def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     opaque = set(ledger.opaque)
     why = "contents were not read" if ledger.content == "none" else "see the finding opaque"
-    said = f"{format_many(ledger.opaque_elements, 'element')} of opaque data may be learned: {why}"
+    opaque_reason = f"{format_many(ledger.opaque_elements, 'element')} of opaque data may be learned: {why}"
     found: dict[Key, tuple[int, str]] = {}
     for entry in ledger.entries:
         number, reason = 0, ""
         if entry.decided_by == TRACED_CONSTANT:
             continue  # PyTorch never writes a parameter this way, whatever computes with it
         if opaque and entry.tensor.key in opaque:
-            number, reason = entry.capacity - entry.parameters, said
+            number, reason = entry.capacity - entry.parameters, opaque_reason
         elif entry.decided_by == _BY_NAME:
-            number, reason = entry.logical_numel, f"{_ONE_NAME}; {LOOK}"
+            number, reason = entry.logical_numel, f"{_EQUAL_NAMES}; {COMPARE_HINT}"
         elif entry.decided_by == FILLER and entry.tensor.dtype.is_floating:
-            number, reason = entry.logical_numel, _FILLED
+            number, reason = entry.logical_numel, _OVERWRITTEN_ZEROS
         elif entry.role is Role.UNATTRIBUTED and _may_be_learned(entry, ledger):
             number, reason = entry.capacity - entry.parameters, _UNEXPLAINED
         if number > 0:
@@ -251,7 +251,7 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     return found
 
 
-_FILLED = "zeros that nodes overwrite may be parameters that were never trained"
+_OVERWRITTEN_ZEROS = "zeros that nodes overwrite may be parameters that were never trained"
 _UNEXPLAINED = "numbers that no rule explains may be learned: see the finding unattributed"
 
 
@@ -264,17 +264,17 @@ def _may_be_learned(entry: Entry, ledger: Ledger) -> bool:
     return ledger.live is not None and entry.tensor.key in ledger.live.tensors
 
 
-_ONE_NAME = "contents were not read, so tensors of one name in two files count once"
+_EQUAL_NAMES = "contents were not read, so tensors of one name in two files count once"
 
 
-def _say_why(ledger: Ledger) -> str:
+def _describe_uncompared(ledger: Ledger) -> str:
     """Say why contents were not all compared; "" if they were."""
     if ledger.content == "none":
-        return f"contents were not read, so a tensor stored twice may count twice; {LOOK}"
+        return f"contents were not read, so a tensor stored twice may count twice; {COMPARE_HINT}"
     unread = next((finding for finding in ledger.findings if finding.id in UNREAD), None)
-    return "" if unread is None else say_unread(unread)
+    return "" if unread is None else describe_unread(unread)
 
 
-def say_unread(finding: Finding) -> str:
+def describe_unread(finding: Finding) -> str:
     """Say that tensors could not be read, and why."""
     return f"parts of the file could not be read: {finding.message} ({finding.id})"

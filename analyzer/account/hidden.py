@@ -33,7 +33,7 @@ from analyzer.account.ledger import Entry, Hidden, Hides, Role
 from analyzer.account.scopes import float_name, folded_from, is_dotted, is_lifted
 from analyzer.model import Graph, GraphPath, Key, Model, Node, StoredTensor
 from analyzer.model.content import Array
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, named, operator_of
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of, operators_of
 from analyzer.model.tables import count_free
 from analyzer.model.wiring import Wiring
 from analyzer.records import Frozen, field
@@ -55,8 +55,11 @@ class _Name(enum.Enum):
     UNKNOWN = "unknown"
 
 
-_TOOL = re.compile(r"Conv(?:Bn|Mul|Add)Fusion_\w+?_.+")
+_TOOL = re.compile(r"(?:Conv(?:Bn|Mul|Add)|MatMulBn)Fusion_\w+?_.+")
 """Names from onnxruntime, which end in the PyTorch name."""
+
+_OF_TOOL = ("Conv", "MatMulBnFusion_")
+"""Beginnings of these names."""
 
 _NUMBERED = re.compile(r"(?:onnx::\w+_|(?:.*\.)?val_|_v_)?\d+")
 """Names from the tracer, torch.onnx's exporter, onnxsim, and PyTorch before 1.9."""
@@ -235,9 +238,9 @@ def find_hidden(
     for _, graphs in model.by_part():
         paths = {graph.path for graph in graphs}
         own = {entry.tensor.key: entry for entry in entries if entry.tensor.graph_path in paths}
-        found.update(_in_any_file(graphs, own, wiring, reads=reads))
+        found.update(_hidden_in_any_file(graphs, own, wiring, reads=reads))
         prefix = _prefix(graphs)
-        if not any(_is_told(entry, prefix) for entry in own.values()):
+        if not any(_shows_pytorch_names(entry, prefix) for entry in own.values()):
             continue
         notes = {
             (graph.path, name): sources
@@ -246,37 +249,55 @@ def find_hidden(
             if (sources := folded_from(props))
         }
         names = {entry.tensor.name for entry in own.values()}
-        has_notes = any(e.decided_by == _NOTED for e in own.values())
+        has_notes = any(e.decided_by == _INPUT_SPEC for e in own.values())
         tables = _tables(own.values(), wiring) if reads else ()
-        look = _Part(
-            own, notes, wiring, has_notes, prefix, names, tables, reads, held=_count_noted(own.values())
+        part = _Part(
+            own,
+            notes,
+            wiring,
+            has_notes,
+            prefix,
+            names,
+            tables,
+            reads,
+            smallest_noted=_count_noted(own.values()),
         )
-        asked = _LAYERS if any("ConvMulFusion_" in name for name in names) else _LAYERS - _PLAIN_PRODUCTS
+        layers = _LAYERS if any("ConvMulFusion_" in name for name in names) else _LAYERS - _PLAIN_PRODUCTS
         for graph in graphs:
+            of_layers: dict[Key, Hides] = {}
             for node in graph.nodes:
                 op_type = node.op_type
                 if op_type == "Identity":
-                    found.update(look.merged(node))
-                elif op_type in asked and kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
-                    found.update(look.layer(node))
+                    found.update(part.merged(node))
+                elif op_type in layers and kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
+                    for key, hides in part.layer(node):  # layers may share a bias of zeros
+                        of_layers[key] = _add(of_layers[key], hides) if key in of_layers else hides
+            found.update(of_layers)
         for key, entry in own.items():
-            if look.is_as_it_was(entry) or key in found:
+            if key not in found and entry.uses > 1 and (merged := part.shared(entry)) is not None:
+                found[key] = merged
+            if part.is_unchanged(entry) or key in found:
                 continue
-            if (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
-                found[key] = hides
+            if (other := part.bounds_of_other(entry, is_opaque=key in opaque)) is not None:
+                found[key] = other
     return found
+
+
+def _add(one: Hides, other: Hides) -> Hides:
+    most = None if one.most is None or other.most is None else one.most + other.most
+    return Hides(one.least + other.least, most, one.why if one.most else other.why)
 
 
 _BIASES = 3
 """Input of an LSTM, GRU or RNN that holds the biases: those of its input, then those of its state."""
 
 
-def _in_any_file(
+def _hidden_in_any_file(
     graphs: Iterable[Graph], own: Mapping[Key, Entry], wiring: Wiring, *, reads: bool
 ) -> Iterator[tuple[Key, Hides]]:
     """Yield bounds for tensors of any file, whatever the names."""
     for node in itertools.chain.from_iterable(graph.nodes for graph in graphs):
-        if node.op_type not in _TOLD_IN_ANY:
+        if node.op_type not in _NAME_INDEPENDENT:
             continue
         if node.op_type in _RECURRENT and reads and (half := _zero_half(node, own, wiring)) is not None:
             yield half[0], Hides(-half[1], 0, "padding")
@@ -287,8 +308,8 @@ def _in_any_file(
             yield entry.tensor.key, Hides(-entry.parameters, 0, "repeated")
 
 
-_RECURRENT, _CONVOLVES = frozenset({"GRU", "LSTM", "RNN"}), named(Kind.CONVOLUTION)
-_TOLD_IN_ANY = _RECURRENT | _CONVOLVES
+_RECURRENT, _CONVOLVES = frozenset({"GRU", "LSTM", "RNN"}), operators_of(Kind.CONVOLUTION)
+_NAME_INDEPENDENT = _RECURRENT | _CONVOLVES
 
 
 def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Key, int] | None:
@@ -334,7 +355,7 @@ def _keras_shift(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> Entry 
     return entry if entry is not None and entry.parameters and entry.role is Role.PARAMETER else None
 
 
-_LAYERS = named(Kind.CONVOLUTION, Kind.PRODUCT)
+_LAYERS = operators_of(Kind.CONVOLUTION, Kind.PRODUCT)
 _PLAIN_PRODUCTS = frozenset({"MatMul"})
 """Layers without a bias, which hide nothing unless a tool has folded a factor into their weight."""
 
@@ -349,18 +370,27 @@ _MOST_READ = 1 << 24
 
 _CODES = ("structure:DequantizeLinear[0]",)
 
-_FIRST_OF = re.compile(r"getitem(?:_\d+)?")
+_FIRST_RESULT = re.compile(r"getitem(?:_\d+)?")
 """Name that torch.onnx's exporter gives to the first of several results: a layer with it has a folded BatchNorm."""
 
-_TRACED = re.compile(r"onnx::\w+_\d+")
-_BARE = re.compile(r"[A-Za-z]\w*")
+_REWRITTEN = re.compile(r"(?:fused )?node_(?:Conv|ConvTranspose|Gemm)_\d+")
+"""Name of a layer that onnxscript made from several nodes, such as a layer and a BatchNorm. Others of an exported
+program are named after their value, as `node_conv2d_3`. onnxruntime keeps the name if it fuses an activation, and then
+the layer takes the activation's value.
+"""
 
-_GIVEN = re.compile(
+_PEEKED = 16
+"""Elements of a tensor that are read first to see whether one number fills it."""
+
+_TRACED = re.compile(r"onnx::\w+_\d+")
+_UNDOTTED = re.compile(r"[A-Za-z]\w*")
+
+_NOT_LEARNED = re.compile(
     r"(?i)anchor|basis|buffer|coord|emb_table|filter|freq|grid|mask|mean|noise|point|position|sigma|std|window"
 )
 """Words in names of numbers that are given and not learned."""
 
-_OF_ONE = frozenset(
+_SCALAR_FUNCTIONS = frozenset(
     ("add", "clamp", "clip", "exp", "log", "neg", "reciprocal", "sigmoid", "softplus", "tanh")
 )
 """Functions that modules apply to a learned number."""
@@ -370,6 +400,18 @@ _JOINS = frozenset(("cat", "concat", "stack"))
 
 _REFORMS = frozenset(("flatten", "reshape", "unflatten", "view"))
 """Operators that change only the shape: with several sources, another operator has merged these before."""
+
+
+def _count_outputs(node: Node, shape: tuple[int, ...]) -> int:
+    """Return the number of output channels of a layer that may have a bias, by its weight's shape; 0 for others."""
+    match node.op_type, len(shape):
+        case "Conv" | "FusedConv", rank if rank > 2:
+            return shape[0]
+        case "ConvTranspose", rank if rank > 2:
+            return shape[1] * node.integers.get("group", 1)
+        case "Gemm" | "FusedGemm", 2:
+            return shape[0 if node.integers.get("transB", 0) else 1]
+    return 0
 
 
 def _count_filled(shape: tuple[int, ...], array: Array | None) -> tuple[int, int]:
@@ -396,20 +438,20 @@ def _count_filled(shape: tuple[int, ...], array: Array | None) -> tuple[int, int
 
 def _trailing(has_numbers: Array, block: int) -> int:
     """Count the channels at the end that are all zeros, fewer than a block."""
-    held = np.flatnonzero(has_numbers)
-    return min(has_numbers.size - 1 - int(held[-1]) if held.size else has_numbers.size, block - 1)
+    nonzero = np.flatnonzero(has_numbers)
+    return min(has_numbers.size - 1 - int(nonzero[-1]) if nonzero.size else has_numbers.size, block - 1)
 
 
 _ALIKE = 0.99
 """Least correlation of a table with an equal part of a weight, even if either is stored as codes."""
 
-_SOME = 256
+_SAMPLE_SIZE = 256
 """Elements that are compared first."""
 
-_SOME_ALIKE = 0.5
+_SAMPLES_ALIKE = 0.5
 """Least correlation of these samples if all elements are alike; unrelated ones stay eight standard deviations below."""
 
-_LOOKS_UP = named(Kind.LOOKS_UP)
+_LOOKS_UP = operators_of(Kind.LOOKS_UP)
 
 _LEAST_TABLE = 64
 """Fewest elements of a table that a part of a weight may repeat."""
@@ -441,23 +483,23 @@ def _is_of_distances(ours: Array, table: Array) -> bool:
     return False
 
 
-def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_Some]) -> bool:
+def _is_part(array: Array, table: Callable[[], Array | None], samples: Sequence[_Samples]) -> bool:
     """Whether a table, possibly transposed, is the first or the last rows or columns of a matrix, in the same order.
 
     Args:
         array: the matrix.
         table: function that returns the table, which is read only if its samples resemble the matrix.
-        some: samples of the table and of its transpose.
+        samples: samples of the table and of its transpose.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        for is_turned, few in enumerate(some):
+        for is_turned, few in enumerate(samples):
             length, width = few.shape
             down, along = array.shape[0] - length, array.shape[1] - width
             if (down > 0) == (along > 0) or min(down, along) < 0:
                 continue  # the table must equal the matrix in one dimension, and be smaller in the other
             for start in ((0, 0), (down, along)):
                 part = array[start[0] : start[0] + length, start[1] : start[1] + width]
-                if _correlate(_look_at_some(part), few.elements) < _SOME_ALIKE:
+                if _correlate(_take_samples(part), few.elements) < _SAMPLES_ALIKE:
                     continue  # samples of equal numbers have no correlation, so the whole is compared
                 whole = table()
                 if whole is None:
@@ -471,7 +513,7 @@ _Centered = tuple[npt.NDArray[np.float64], np.float64]
 """Elements minus their mean, flat, and the root of the sum of their squares."""
 
 
-class _Some(NamedTuple):
+class _Samples(NamedTuple):
     """Samples of a table, or of its transpose."""
 
     shape: tuple[int, ...]
@@ -490,7 +532,7 @@ def _correlate(one: _Centered, other: _Centered) -> float:
     return abs(float(ours @ theirs / our_size / their_size))
 
 
-def _look_at_some(matrix: Array) -> _Centered:
+def _take_samples(matrix: Array) -> _Centered:
     return _center(matrix[_spread(matrix.shape)])
 
 
@@ -498,13 +540,13 @@ def _look_at_some(matrix: Array) -> _Centered:
 def _spread(shape: tuple[int, int]) -> tuple[npt.NDArray[np.intp], ...]:
     """Return positions of at most 256 elements, evenly spread in a few adjacent rows, as whole pages are read."""
     rows, columns = shape
-    wide = min(columns, _SOME)
-    high = min(rows, max(1, _SOME // wide))
+    wide = min(columns, _SAMPLE_SIZE)
+    high = min(rows, max(1, _SAMPLE_SIZE // wide))
     return np.ix_(np.arange(high) + (rows - high) // 2, np.linspace(0, columns - 1, wide, dtype=np.intp))
 
 
-_NOTED = "provenance:input-spec"
-_STORED = (_NOTED, "name:parameter", "name:state-dict", "name:folded-bias")
+_INPUT_SPEC = "provenance:input-spec"
+_STORED = (_INPUT_SPEC, "name:parameter", "name:state-dict", "name:folded-bias")
 
 
 def _prefix(graphs: Sequence[Graph]) -> str:
@@ -514,22 +556,22 @@ def _prefix(graphs: Sequence[Graph]) -> str:
     return f"{first}/" if first and not others and len(names) > 2 else ""
 
 
-def _is_told(entry: Entry, prefix: str = "") -> bool:
+def _shows_pytorch_names(entry: Entry, prefix: str = "") -> bool:
     """Whether an entry shows that names or metadata in its file are PyTorch's."""
     if entry.role is not Role.PARAMETER or entry.tensor.node is not None:
         return False
     name = entry.tensor.name.removeprefix(prefix)
     leaf = name.rpartition(".")[2]
     is_own = (entry.decided_by in _STORED or (prefix and is_dotted(name))) and leaf in ("weight", "bias")
-    return bool(is_own) or entry.decided_by == _NOTED or name.startswith("onnx::")
+    return bool(is_own) or entry.decided_by == _INPUT_SPEC or name.startswith("onnx::")
 
 
 def _count_noted(entries: Iterable[Entry]) -> dict[tuple[str, ...], int]:
-    held: dict[tuple[str, ...], int] = {}
+    smallest: dict[tuple[str, ...], int] = {}
     for entry in entries:
-        if entry.decided_by == _NOTED and entry.logical_numel == entry.parameters:
-            held[entry.sources] = min(entry.parameters, held.get(entry.sources, entry.parameters))
-    return held
+        if entry.decided_by == _INPUT_SPEC and entry.logical_numel == entry.parameters:
+            smallest[entry.sources] = min(entry.parameters, smallest.get(entry.sources, entry.parameters))
+    return smallest
 
 
 class _Part(Frozen):
@@ -549,13 +591,17 @@ class _Part(Frozen):
     """Tables whose rows are looked up."""
     reads: bool = True
     """Whether values may be read."""
+    layers: set[tuple[Key, Key | None]] = field(default_factory=set)
+    """Weights and biases of the layers that were visited."""
+    biases: set[Key] = field(default_factory=set)
+    """Biases of these layers."""
     slots: dict[tuple[Slot, ...], tuple[int | None, int | None]] = field(default_factory=dict)
     """Inputs of the weight and of the bias, by the slots of an operator."""
     sizes: dict[tuple[str, ...], set[int]] = field(default_factory=dict)
     """Numbers of elements of tensors, by their PyTorch names; filled on first use."""
-    held: dict[tuple[str, ...], int] = field(default_factory=dict)
+    smallest_noted: dict[tuple[str, ...], int] = field(default_factory=dict)
     """Elements of the smallest parameter that is stored unchanged according to metadata, by PyTorch names."""
-    seen: dict[Key, tuple[_Some, ...]] = field(default_factory=dict)
+    seen: dict[Key, tuple[_Samples, ...]] = field(default_factory=dict)
     """Samples of each table that was compared, by rows and by columns; empty for a table without numbers."""
 
     def name(self, entry: Entry) -> _Name:
@@ -564,7 +610,7 @@ class _Part(Frozen):
         if self.prefix and is_dotted(name):
             return _Name.OWN
         if entry.decided_by == "name:parameter":  # nearly all entries
-            is_of_tool = name.startswith("Conv") and _TOOL.fullmatch(name) is not None
+            is_of_tool = name.startswith(_OF_TOOL) and _TOOL.fullmatch(name) is not None
             return _Name.FOLDED if is_of_tool else _Name.OWN
         if entry.decided_by == "name:folded-bias" or _TOOL.fullmatch(name):
             return _Name.FOLDED
@@ -589,7 +635,7 @@ class _Part(Frozen):
             weights = [place for place, what in enumerate(known.slots) if what in (Slot.LEARNED, Slot.CODES)]
             biases = (place for place, what in enumerate(known.slots) if what is Slot.BIAS)
             slots = self.slots[known.slots] = max(weights, default=None), next(biases, None)
-        weight, bias = (self._held(node, slot) for slot in slots)
+        weight, bias = (self._entry_at(node, slot) for slot in slots)
         is_convolution = known.kind is Kind.CONVOLUTION
         if bias is None and is_convolution and slots[1] is None:
             bias = self._added(node)
@@ -597,17 +643,28 @@ class _Part(Frozen):
             return
         if bias is not None and bias.role is not Role.PARAMETER and bias.decided_by != "structure:scalar":
             bias = None  # the zeros of a layer without a bias
+        pair = (weight.tensor.key, None if bias is None else bias.tensor.key)
+        if pair in self.layers:
+            return  # the same layer, applied once more
+        is_shared = bias is not None and bias.tensor.key in self.biases
+        self.layers.add(pair)
+        if bias is not None:
+            self.biases.add(bias.tensor.key)
+        is_own = bias is not None and (bias.copy_of is None or weight.copy_of is None)
         if node.domain == _BLOCKED:
-            yield from self._blocked(weight, bias)
+            yield from self._blocked(node, weight, bias, is_shared=is_shared)
         elif (
-            bias is not None
-            and bias.copy_of is None
-            and self._has_norm(node, weight, bias, is_convolution=is_convolution)
+            bias is not None and is_own and self._has_norm(node, weight, bias, is_convolution=is_convolution)
         ):
             # The norm had a scale and a shift, and the layer may have had a bias; the stored bias counts for one of
-            # these.
-            size = bias.logical_numel
-            yield bias.tensor.key, Hides(2 * size - bias.parameters, 3 * size - bias.parameters, "batchnorm")
+            # these, unless it counts for one of another layer: tools store equal biases, such as zeros, once.
+            size, counted = bias.logical_numel, 0 if is_shared else bias.parameters
+            yield bias.tensor.key, Hides(2 * size - counted, 3 * size - counted, "batchnorm")
+        elif bias is not None and is_own and self._may_hide_norm(node):
+            counted = 0 if is_shared else bias.parameters
+            yield bias.tensor.key, Hides(0, 3 * bias.logical_numel - counted, "batchnorm")
+        elif bias is None and (lost := self._without_zeros(node, weight)) is not None:
+            yield weight.tensor.key, lost
         elif float_name(weight.tensor.name).startswith("ConvMulFusion_"):
             yield weight.tensor.key, Hides(0, weight.tensor.shape[0] if weight.tensor.shape else 0, "factor")
         elif is_convolution and self.name(weight) in (_Name.MADE, _Name.COMPUTED):
@@ -618,7 +675,9 @@ class _Part(Frozen):
         if bias is not None and float_name(bias.tensor.name).startswith("ConvAddFusion_"):
             yield bias.tensor.key, Hides(0, bias.logical_numel, "bias")
 
-    def _blocked(self, weight: Entry, bias: Entry | None) -> Iterator[tuple[Key, Hides]]:
+    def _blocked(
+        self, node: Node, weight: Entry, bias: Entry | None, *, is_shared: bool
+    ) -> Iterator[tuple[Key, Hides]]:
         """Yield bounds for a blocked convolution: zeros may pad the last block, and names do not show a norm."""
         shape = weight.tensor.shape
         array = weight.tensor.payload.array() if self.reads else None
@@ -631,11 +690,19 @@ class _Part(Frozen):
         rows, elements = _count_filled(shape, array)
         if elements:
             yield weight.tensor.key, Hides(-elements, 0, "padding")
+        if bias is None and self._may_hide_norm(node):
+            yield weight.tensor.key, Hides(0, 3 * shape[0], "batchnorm")
+        elif bias is None and _FX.fullmatch(node.name.removesuffix("_nchwc").removeprefix(self.prefix)):
+            yield weight.tensor.key, Hides(0, shape[0], "bias")
         if bias is not None and bias.parameters == bias.logical_numel:
             least, size = -min(rows, bias.parameters), bias.logical_numel
-            if self.name(bias) is not _Name.OWN:
-                yield bias.tensor.key, Hides(least, 2 * size, "batchnorm")
-            elif least:
+            is_own = self.name(bias) is _Name.OWN and not self._is_folded_bias(bias)
+            if not is_own or self._may_hide_norm(node):
+                yield (
+                    bias.tensor.key,
+                    Hides(0, 3 * size, "batchnorm") if is_shared else Hides(least, 2 * size, "batchnorm"),
+                )
+            elif least and not is_shared:
                 yield bias.tensor.key, Hides(least, 0, "padding")
 
     def merged(self, node: Node) -> Iterator[tuple[Key, Hides]]:
@@ -646,13 +713,31 @@ class _Part(Frozen):
         if node.op_type != "Identity" or node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
             return
         name = node.outputs[0].removeprefix(self.prefix)
-        entry = self._held(node, 0)
+        entry = self._entry_at(node, 0)
         if entry is None or not entry.parameters or entry.tensor.name != node.inputs[0]:
             return
         if node.outputs[0] in self.names or not is_dotted(name):
             return
-        if self._is_few(entry, 1):
+        if self._is_few_numbers(entry, 1):
             yield entry.tensor.key, Hides(0, self._merges(node) * entry.parameters, "merged")
+
+    def shared(self, entry: Entry) -> Hides | None:
+        """Return bounds for a parameter that several nodes read, if one number fills it: each may have had its own.
+
+        Exporters and tools store equal tensors once, such as the biases and norms of layers that were never trained.
+        """
+        tensor = entry.tensor
+        if entry.role is not Role.PARAMETER or not entry.parameters or not tensor.dtype.is_floating:
+            return None
+        if self.reads:
+            peek = tensor.payload.at(np.arange(min(tensor.numel, _PEEKED)))
+            if peek is None or not bool((peek == peek[0]).all()):
+                return None
+        elif len(tensor.shape) != 1:
+            return None
+        if not self._is_few_numbers(entry, 1):
+            return None
+        return Hides(0, (entry.uses - 1) * entry.parameters, "merged")
 
     def _merges(self, node: Node) -> int:
         """Count the nodes with other parameters' names that read the same tensor as this one."""
@@ -665,36 +750,71 @@ class _Part(Frozen):
             for each in readers
         )
 
-    def _held(self, node: Node, slot: int | None) -> Entry | None:
+    def _entry_at(self, node: Node, slot: int | None) -> Entry | None:
         tensor = None if slot is None else find_origin(self.wiring, node, slot)
         return None if tensor is None else self.entries.get(tensor.key)
 
     def _added(self, node: Node) -> Entry | None:
         """Return the vector added after a convolution of codes, which has no bias input."""
         for reader in self.wiring.readers(node):
-            behind, slot = reader
-            while behind.op_type in ("Cast", "Mul") and slot == 0:  # nodes that decode the product
-                following = self.wiring.readers(behind)
+            following_node, slot = reader
+            while following_node.op_type in ("Cast", "Mul") and slot == 0:  # nodes that decode the product
+                following = self.wiring.readers(following_node)
                 if len(following) != 1:
                     break
-                behind, slot = following[0]
-            if behind.op_type == "Add":
-                return self._held(behind, 1 - slot)
+                following_node, slot = following[0]
+            if following_node.op_type == "Add":
+                return self._entry_at(following_node, 1 - slot)
         return None
+
+    def _may_hide_norm(self, node: Node) -> bool:
+        """Whether names leave open that a layer hides a BatchNorm, though its weight and bias have their own names.
+
+        onnxscript keeps the name of a bias that the layer had before. What then shows the norm is the name of the
+        layer's value, `getitem_3`, until onnxruntime fuses an activation: the value is that of the activation then.
+        A blocked node is named after its value.
+        """
+        name = node.name.removeprefix(self.prefix)
+        if node.domain == _BLOCKED:
+            value = _FX.fullmatch(name.removesuffix("_nchwc"))
+            return value is not None and not value[1].startswith("conv")
+        return node.op_type in ("FusedConv", "FusedGemm") and _REWRITTEN.fullmatch(name) is not None
+
+    def _without_zeros(self, node: Node, weight: Entry) -> Hides | None:
+        """Return bounds for a bias and a norm that a layer without a bias may have had; None if names exclude both.
+
+        onnxscript removes a bias of zeros. After folding, the bias of a norm that was never trained is one.
+        """
+        size = _count_outputs(node, weight.tensor.shape)
+        if not size or self.name(weight) is _Name.MADE:
+            return None
+        name, value = node.name.removeprefix(self.prefix), node.outputs[0].removeprefix(self.prefix)
+        if _FIRST_RESULT.fullmatch(value):
+            return Hides(2 * size, 3 * size, "batchnorm")
+        if not _REWRITTEN.fullmatch(name):
+            return None
+        return Hides(0, 3 * size, "batchnorm") if self._may_hide_norm(node) else Hides(0, size, "bias")
 
     def _has_norm(self, node: Node, weight: Entry, bias: Entry, *, is_convolution: bool) -> bool:
         """Whether a BatchNorm is folded into a weight and a bias, judged by their names or the layer's output name."""
         name = float_name(bias.tensor.name)
-        if node.outputs and _FIRST_OF.fullmatch(node.outputs[0].removeprefix(self.prefix)):
+        if node.outputs and _FIRST_RESULT.fullmatch(node.outputs[0].removeprefix(self.prefix)):
             return True
-        if bias.decided_by == "name:folded-bias" or name.startswith("ConvBnFusion_BN_B_"):
+        if self._is_folded_bias(bias) or name.startswith(("ConvBnFusion_BN_B_", "MatMulBnFusion_GemmBias")):
             return True
         if self.has_notes and {weight.decided_by, bias.decided_by} == {"name:parameter"}:
             return True  # onnxscript keeps the names, and drops the metadata of replaced values
         made = (_Name.MADE, _Name.UNKNOWN)
         return is_convolution and self.name(weight) in made and self.name(bias) in made
 
-    def alone(self, entry: Entry, *, is_opaque: bool) -> Hides | None:
+    def _is_folded_bias(self, bias: Entry) -> bool:
+        """Whether a layer's bias has the name that onnxscript gives the bias of a folded BatchNorm: `conv.weight_bias`.
+
+        The weight may have lost its name since: onnxruntime renames those that it stores in blocks of channels.
+        """
+        return bias.decided_by == "name:folded-bias" or float_name(bias.tensor.name).endswith(".weight_bias")
+
+    def bounds_of_other(self, entry: Entry, *, is_opaque: bool) -> Hides | None:
         """Return bounds for any other tensor that is not unchanged; None if it hides nothing."""
         name, rule = self.name(entry), entry.decided_by
         if entry.role is Role.PARAMETER and entry.parameters:
@@ -705,7 +825,7 @@ class _Part(Frozen):
                 return frozen
             if (repeated := self._repeats(entry, name)) is not None:
                 return repeated
-            if rule == "provenance:folded-with" and self._is_held_besides(entry):
+            if rule == "provenance:folded-with" and self._is_also_stored(entry):
                 return Hides(-entry.parameters, 0, "repeated")
             if (period := self._period(entry)) < entry.parameters:
                 return Hides(period - entry.parameters, 0, "repeated")
@@ -747,13 +867,13 @@ class _Part(Frozen):
             return Hides(0, None, "computed")
         return None
 
-    def is_as_it_was(self, entry: Entry) -> bool:
+    def is_unchanged(self, entry: Entry) -> bool:
         """Whether it is a weight or a bias under its own PyTorch name, and not part of a norm: nearly all are."""
         name = entry.tensor.name
         if entry.decided_by != "name:parameter" or entry.sources != (name,) or self.prefix:
             return False
         module, _, leaf = name.rpartition(".")
-        is_usual = leaf in ("weight", "bias") and not name.startswith("Conv")
+        is_usual = leaf in ("weight", "bias") and not name.startswith(_OF_TOOL)
         return is_usual and f"{module}.running_var" not in self.names
 
     def _is_joined(self, entry: Entry) -> bool:
@@ -786,7 +906,7 @@ class _Part(Frozen):
             ours = self._numbers(entry) if ours is None else ours
             if ours is None or ours.dtype.kind not in "fiu":
                 return None
-            if _is_part(ours, functools.partial(self._numbers, table), self._some(table)):
+            if _is_part(ours, functools.partial(self._numbers, table), self._samples(table)):
                 numbers = self._numbers(table)
                 is_computed = (len(entry.sources) == 1 and entry.sources == table.sources) or (
                     numbers is not None and _is_of_distances(ours, numbers)
@@ -794,14 +914,14 @@ class _Part(Frozen):
                 return Hides(-(entry if is_computed else table).logical_numel, 0, "repeated")
         return None
 
-    def _some(self, table: Entry) -> tuple[_Some, ...]:
+    def _samples(self, table: Entry) -> tuple[_Samples, ...]:
         """Return samples of a table by rows and by columns; empty if it has no numbers."""
         key = table.tensor.key
         if key not in self.seen:
             array = self._numbers(table)
             sides = () if array is None or array.dtype.kind not in "fiu" else (array, array.T)
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                self.seen[key] = tuple(_Some(side.shape, _look_at_some(side)) for side in sides)
+                self.seen[key] = tuple(_Samples(side.shape, _take_samples(side)) for side in sides)
         return self.seen[key]
 
     def _numbers(self, entry: Entry) -> Array | None:
@@ -829,7 +949,7 @@ class _Part(Frozen):
             return Hides(-entry.parameters, 0, "buffer")
         if count == 1 and entry.sources[0].rpartition(".")[2] not in ("weight", "bias"):
             is_folded = entry.decided_by.startswith("provenance:folded-")
-            if is_folded and self._is_few(entry, 0):
+            if is_folded and self._is_few_numbers(entry, 0):
                 return Hides(-entry.parameters, None, "computed")
         value = _FX.fullmatch(name) if count > 1 and len(entry.tensor.shape) == 1 else None
         if value is not None and value[1] in _JOINS:
@@ -842,7 +962,7 @@ class _Part(Frozen):
                 return Hides(-filled, 0, "buffer") if 0 < filled < array.size else None
         return None
 
-    def _is_few(self, entry: Entry, most: int) -> bool:
+    def _is_few_numbers(self, entry: Entry, most: int) -> bool:
         """Whether at most `most` numbers describe all values; if values may not be read, whether that is possible."""
         if entry.tensor.numel > _MOST_READ:
             return False
@@ -853,7 +973,7 @@ class _Part(Frozen):
         """Whether a gathering operator reads it as a table, and its values are positions."""
         is_gathered = entry.decided_by.startswith("structure:Gather")
         is_table = is_gathered and len(entry.tensor.shape) > 1 and _NUMBERED.fullmatch(name) is not None
-        return is_table and self._is_few(entry, 0)
+        return is_table and self._is_few_numbers(entry, 0)
 
     def _may_be_learned(self, entry: Entry) -> bool:
         """Whether a number in arithmetic may be a parameter, or a function of one.
@@ -862,7 +982,7 @@ class _Part(Frozen):
         and without an operator's name, is a parameter or a buffer of the outermost module.
         """
         tensor = entry.tensor
-        if entry.decided_by not in _OF_A_NUMBER:
+        if entry.decided_by not in _NUMBER_RULES:
             return False
         if tensor.node is not None or not tensor.dtype.is_floating:
             return False
@@ -872,22 +992,24 @@ class _Part(Frozen):
         if sources:
             return all(map(_may_be_parameter, sources))
         if value is not None and value[1].lower() in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS:
-            return value[1].lower() in _OF_ONE
+            return value[1].lower() in _SCALAR_FUNCTIONS
         if self.prefix and is_dotted(name):
             return True
         return _TRACED.fullmatch(name) is not None or (
-            _BARE.fullmatch(name) is not None and _NUMBERED.fullmatch(name) is None and not self.has_notes
+            _UNDOTTED.fullmatch(name) is not None and _NUMBERED.fullmatch(name) is None and not self.has_notes
         )
 
-    def _is_held_besides(self, entry: Entry) -> bool:
+    def _is_also_stored(self, entry: Entry) -> bool:
         """Whether the only parameter that a larger tensor was computed from is also stored unchanged in the file."""
-        return len(entry.sources) == 1 and entry.parameters > self.held.get(entry.sources, entry.parameters)
+        return len(entry.sources) == 1 and entry.parameters > self.smallest_noted.get(
+            entry.sources, entry.parameters
+        )
 
     def _is_of_parameter(self, entry: Entry) -> bool:
         """Whether metadata says that a number was computed from a value that no operator made, like `1 + eps[0]`."""
         sources = self.notes.get((entry.tensor.graph_path, entry.tensor.name), ())
-        is_number = entry.decided_by in _OF_A_NUMBER and entry.tensor.dtype.is_floating
-        return is_number and any(_BARE.fullmatch(each) and _may_be_parameter(each) for each in sources)
+        is_number = entry.decided_by in _NUMBER_RULES and entry.tensor.dtype.is_floating
+        return is_number and any(_UNDOTTED.fullmatch(each) and _may_be_parameter(each) for each in sources)
 
     def _period(self, entry: Entry) -> int:
         """Return the period of a norm's nameless vector: an instance norm repeats its vector per batch element."""
@@ -915,10 +1037,10 @@ class _Part(Frozen):
             not entry.sources
             and not self.has_notes
             and entry.tensor.node is None
-            and _BARE.fullmatch(name) is not None
+            and _UNDOTTED.fullmatch(name) is not None
             and not is_result
             and _NUMBERED.fullmatch(name) is None
-            and _GIVEN.search(name) is not None
+            and _NOT_LEARNED.search(name) is not None
         )
 
     def _computed(self, entry: Entry) -> Iterator[tuple[Key, Hides]]:
@@ -957,13 +1079,13 @@ class _Part(Frozen):
                 before = self.wiring.producers(node) if node.op_type == "Add" else ()
                 beside = [found for found in before if isinstance(found, Node) and found.op_type == "Mul"]
             for other in beside:
-                held = [find_origin(self.wiring, other, slot) for slot in range(len(other.inputs))]
-                if any(each is not None and each.numel == entry.tensor.numel for each in held):
+                origins = [find_origin(self.wiring, other, slot) for slot in range(len(other.inputs))]
+                if any(each is not None and each.numel == entry.tensor.numel for each in origins):
                     return True
         return False
 
 
-_OF_A_NUMBER = ("structure:scalar", "provenance:folded-constant")
+_NUMBER_RULES = ("structure:scalar", "provenance:folded-constant")
 """Rules for a single number in arithmetic."""
 
 

@@ -15,7 +15,7 @@ from analyzer.model.dtypes import DType
 from analyzer.model.functions import Calls
 from analyzer.model.liveness import Live
 from analyzer.model.wiring import Wiring
-from analyzer.records import Frozen, aside, field
+from analyzer.records import Frozen, exclude_fields, field
 from analyzer.text import format_many, printable
 
 
@@ -107,10 +107,10 @@ class Entry(Frozen):
         return self.decided_by.endswith("duplicated-file")
 
 
-_Told = TypeVar("_Told")
+_Fact = TypeVar("_Fact")
 
 
-class ByEntry(Mapping[Key, _Told]):
+class ByEntry(Mapping[Key, _Fact]):
     """Mapping from the key of an entry to a fact about it; some entries have no fact.
 
     It is stored as one list in the order of the entries, because most callers iterate in that order. The first lookup
@@ -119,11 +119,11 @@ class ByEntry(Mapping[Key, _Told]):
 
     __slots__ = ("_entries", "_found", "in_order")
 
-    def __init__(self, entries: Sequence[Entry], in_order: Sequence[_Told | None]) -> None:
+    def __init__(self, entries: Sequence[Entry], in_order: Sequence[_Fact | None]) -> None:
         self.in_order = in_order
         """One item for each entry; None for an entry without a fact."""
         self._entries = entries
-        self._found: dict[Key, _Told] | None = None
+        self._found: dict[Key, _Fact] | None = None
 
     def is_of(self, entries: Sequence[Entry]) -> bool:
         """Whether it describes these entries, in this order."""
@@ -133,13 +133,13 @@ class ByEntry(Mapping[Key, _Told]):
         return len(entries) == len(self._entries) and all(a.tensor is b.tensor for a, b in pairs)
 
     @property
-    def _by_key(self) -> dict[Key, _Told]:
+    def _by_key(self) -> dict[Key, _Fact]:
         if self._found is None:
             pairs = zip(self._entries, self.in_order, strict=True)
-            self._found = {entry.tensor.key: told for entry, told in pairs if told is not None}
+            self._found = {entry.tensor.key: fact for entry, fact in pairs if fact is not None}
         return self._found
 
-    def __getitem__(self, key: Key) -> _Told:
+    def __getitem__(self, key: Key) -> _Fact:
         return self._by_key[key]
 
     def __iter__(self) -> Iterator[Key]:
@@ -149,11 +149,11 @@ class ByEntry(Mapping[Key, _Told]):
         return len(self._by_key)
 
 
-def in_entry_order(entries: Sequence[Entry], told: Mapping[Key, _Told]) -> Sequence[_Told | None]:
+def in_entry_order(entries: Sequence[Entry], facts: Mapping[Key, _Fact]) -> Sequence[_Fact | None]:
     """Return the fact about each entry, in the order of the entries; None for an entry without one."""
-    if isinstance(told, ByEntry) and told.is_of(entries):
-        return told.in_order
-    return [told.get(entry.tensor.key) for entry in entries]
+    if isinstance(facts, ByEntry) and facts.is_of(entries):
+        return facts.in_order
+    return [facts.get(entry.tensor.key) for entry in entries]
 
 
 class Severity(enum.StrEnum):
@@ -287,7 +287,7 @@ class Macs(Frozen):
         return sum(self.nodes.values())
 
 
-@aside("members", "layers")
+@exclude_fields("members", "layers")
 class Grouping(Frozen):
     """A partition of the ledger, or the user's groups, which may overlap and leave entries out.
 
@@ -442,7 +442,7 @@ class Opaque(Frozen):
     """Nodes that create numbers when the model runs, and how many; 0 if the number is not known."""
 
 
-@aside("wiring")
+@exclude_fields("wiring")
 class Ledger(Frozen):
     """Account of one model: every stored tensor once, every byte once."""
 
@@ -560,8 +560,8 @@ class Ledger(Frozen):
     @property
     def opaque_elements(self) -> int:
         """Elements of the opaque entries, the most that each could hold."""
-        held = set(self.opaque)
-        return sum([entry.capacity for entry in self.entries if entry.tensor.key in held]) if held else 0
+        keys = set(self.opaque)
+        return sum([entry.capacity for entry in self.entries if entry.tensor.key in keys]) if keys else 0
 
     @property
     def stored_elements(self) -> int:

@@ -38,7 +38,7 @@ _MOST_ROUNDED = 40
 _MOST_WORKED_OUT = 1 << 16
 """Most numbers from which a value is computed that is compared with those of PyTorch's program."""
 
-_LOST = 0.1
+_ROUNDING_LOSS = 0.1
 """Part of a table's largest number that rounding to codes, once or a few times, may change."""
 
 _DEEPEST = 64
@@ -47,13 +47,13 @@ _DEEPEST = 64
 _MOST_VISITS = 8
 """Most visits of a node on average: a function's body is visited again when it is called with other data."""
 
-_MOST_HANDED = 1 << 21
+_MOST_PASSED_ON = 1 << 21
 """Most sources that all nodes together pass on, counting only values with more than `FEW` sources."""
 
 _DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
 """Operators that drop elements at random, and the input that enables this. Without the input they do not drop."""
 
-_OF_CODES = (Slot.SCALE, Slot.ZERO_POINT)
+_CODEC_SLOTS = (Slot.SCALE, Slot.ZERO_POINT)
 
 Source = Key | Place
 """A stored tensor, given by its key, or a node that makes numbers when the model runs, given by its place."""
@@ -72,13 +72,13 @@ class _Value(NamedTuple):
     """Whether it is independent of all inputs of the model."""
     is_plain: bool = True
     """Whether its sources were only moved, and nothing was computed from them."""
-    is_held: bool = False
+    has_explained: bool = False
     """Whether explained data contributes to it."""
 
 
-_GIVEN = _Value()
+_DYNAMIC = _Value()
 _FIXED = _Value(is_fixed=True)
-_EXPLAINED = _Value(is_fixed=True, is_held=True)
+_EXPLAINED = _Value(is_fixed=True, has_explained=True)
 
 _Meeting = tuple[GraphPath, str, Sources, bool]
 """Point where data meets an activation: the value that brings it, its sources, and whether these were only moved."""
@@ -152,7 +152,7 @@ class _Walk(Mutable, dict=True):
     """The call for which each body is being followed."""
     _measured: dict[Place, bool] = field(default_factory=dict)
     _left: int = 0
-    _handed: int = 0
+    _passed_on: int = 0
 
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
@@ -165,24 +165,31 @@ class _Walk(Mutable, dict=True):
         return {tensor.key: tensor for tensor in self.model.tensors()}
 
     @functools.cached_property
-    def _held(self) -> Collection[Place]:
+    def _holders(self) -> Collection[Place]:
         """Nodes that hold graphs or tensors."""
         return self.wiring.nested.keys() | self.wiring.carried.keys()
 
     def follow(
-        self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
+        self,
+        graph: Graph,
+        input_values: Mapping[str, _Value],
+        depth: int,
+        attribute_sources: Mapping[str, Sources] = NOTHING,
     ) -> list[_Value]:
-        """Return facts about a graph's outputs from those of its inputs; `told` are tensors passed as attributes."""
-        values = self._values[graph.path] = dict(given)
+        """Return facts about a graph's outputs from those of its inputs.
+
+        `attribute_sources` are tensors passed as attributes.
+        """
+        values = self._values[graph.path] = dict(input_values)
         tables, is_explained = self.tables, self.is_explained
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
                 is_plain = not tables and tensor.numel and is_explained(tensor)  # true of nearly all tensors
-                values[tensor.name] = _EXPLAINED if is_plain else self._of(tensor)
+                values[tensor.name] = _EXPLAINED if is_plain else self._value_of(tensor)
         valued = self._valued[graph.path]
         valued[STORED] = True
         may_pass = not self.wiring.calls and not self.wiring.repeated and graph.parent is None
-        held = self._held
+        holders = self._holders
         for node, makers in zip(graph.nodes, self.wiring.makers[graph.path], strict=True):
             self._left -= 1
             if (
@@ -192,18 +199,22 @@ class _Walk(Mutable, dict=True):
                 and not valued[makers[0]]
                 and not node.settings
                 and node.op_type not in _DROPS
-                and (not held or node.place not in held)
+                and (not holders or node.place not in holders)
             ):
                 if len(makers) == 1:
                     continue
                 for name, maker in zip(node.inputs, makers, strict=True):
-                    if valued[maker] and values.get(name, _GIVEN).sources:
+                    if valued[maker] and values.get(name, _DYNAMIC).sources:
                         break
                 else:
                     continue  # most nodes of a main graph read only data of inputs and explained data
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-                given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
-                sources = frozenset().union(*given_by)
+                setting_sources = (
+                    attribute_sources.get(each, _NONE)
+                    for each in node.settings.values()
+                    if isinstance(each, str)
+                )
+                sources = frozenset().union(*setting_sources)
                 value = _Value(sources, is_fixed=True)
                 self._set(node, values, [value] * len(node.outputs) if sources else ())
                 continue
@@ -262,7 +273,7 @@ class _Walk(Mutable, dict=True):
 
     def _readers_on_shapes(self, node: Node) -> list[Node] | None:
         """Return a node's readers other than shape inputs; None if it computes no shapes, or is a graph output."""
-        if node.op_type not in _ON_SHAPES or not node.is_standard:
+        if node.op_type not in _SHAPE_OPERATORS or not node.is_standard:
             return None
         readers = self.wiring.readers(node, inlined=False)
         if not readers or not set(node.outputs).isdisjoint(self.wiring.graphs[node.graph_path].outputs):
@@ -270,10 +281,10 @@ class _Walk(Mutable, dict=True):
         return [
             reader
             for reader, slot in readers
-            if not reader.is_standard or _SHAPED.get(reader.op_type) != slot
+            if not reader.is_standard or _SHAPE_INPUTS.get(reader.op_type) != slot
         ]
 
-    def _of(self, tensor: StoredTensor) -> _Value:
+    def _value_of(self, tensor: StoredTensor) -> _Value:
         if tensor.key in self.tables:
             return _FIXED
         if not tensor.numel or self.is_explained(tensor):
@@ -285,13 +296,17 @@ class _Walk(Mutable, dict=True):
         place = self.wiring.place(path, name) if name else None
         if place is None:
             return _FIXED  # an omitted optional input
-        return self._values.get(place, {}).get(name, _GIVEN)
+        return self._values.get(place, {}).get(name, _DYNAMIC)
 
     def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
         path, place = node.graph_path, node.place
         provided = self.wiring.providers[path]
         operands = [
-            values[name] if name in values else _GIVEN if name in provided and name else self.find(path, name)
+            values[name]
+            if name in values
+            else _DYNAMIC
+            if name in provided and name
+            else self.find(path, name)
             for name in node.inputs
         ]
         body = self.wiring.calls.get(place)
@@ -299,17 +314,17 @@ class _Walk(Mutable, dict=True):
         if body is not None:
             self._set(node, values, self._call(node, self.wiring.graphs[body], operands, depth))
         elif nested:
-            self._set(node, values, self._hold(node, nested, operands, depth))
-        elif self._may_draw(node):
-            self._set(node, values, self._draw(node, operands))
+            self._set(node, values, self._follow_bodies(node, nested, operands, depth))
+        elif self._may_drop(node):
+            self._set(node, values, self._drop(node, operands))
         else:
             value = self._compute(node, operands)
-            if value is not _GIVEN:
+            if value is not _DYNAMIC:
                 self._set(node, values, [value] * len(node.outputs))
 
     def _set(self, node: Node, values: dict[str, _Value], outputs: Sequence[_Value]) -> None:
         for name, value in zip(node.outputs, outputs, strict=False):
-            if name and value is not _GIVEN:
+            if name and value is not _DYNAMIC:
                 values[name] = value if len(value.sources) <= FEW else self._bounded(node, name, value)
         self._valued[node.graph_path][node.position] = True
 
@@ -318,8 +333,8 @@ class _Walk(Mutable, dict=True):
 
         A chain of thousands of nodes that each add a source would otherwise take quadratic memory.
         """
-        self._handed += len(value.sources)
-        if self._handed <= _MOST_HANDED:
+        self._passed_on += len(value.sources)
+        if self._passed_on <= _MOST_PASSED_ON:
             return value
         self.meet(node.graph_path, name, value)
         return value._replace(sources=_NONE)
@@ -329,7 +344,7 @@ class _Walk(Mutable, dict=True):
             return [
                 _Value(_union(operands), all(value.is_fixed for value in operands), is_plain=False)
             ] * len(body.outputs)
-        given = tuple([*operands, *[_FIXED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
+        arguments = tuple([*operands, *[_FIXED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
         carried: dict[str, Sources] = {
             f"@{tensor.name.rpartition('.')[2]}": frozenset((tensor.key,))
             for tensor in self.wiring.carried.get(node.place, ())
@@ -340,20 +355,20 @@ class _Walk(Mutable, dict=True):
             self._origin(node.graph_path, name) if value.sources and value.is_fixed else None
             for name, value in zip(node.inputs, operands, strict=False)
         )
-        known = None if carried else self._answers.get((body.path, given, origins))
+        known = None if carried else self._answers.get((body.path, arguments, origins))
         if known is None:
             before = self._entered.get(body.path)
             self._entered[body.path] = node
-            known = self.follow(body, dict(zip(body.inputs, given, strict=True)), depth + 1, carried)
+            known = self.follow(body, dict(zip(body.inputs, arguments, strict=True)), depth + 1, carried)
             if before is None:
                 del self._entered[body.path]
             else:
                 self._entered[body.path] = before
             if not carried:
-                self._answers[body.path, given, origins] = known
+                self._answers[body.path, arguments, origins] = known
         return known
 
-    def _hold(
+    def _follow_bodies(
         self, node: Node, nested: Iterable[Graph], operands: Sequence[_Value], depth: int
     ) -> list[_Value]:
         """Return the outputs of an If (either branch), or of a Loop or Scan (states after one turn); else nothing."""
@@ -361,25 +376,27 @@ class _Walk(Mutable, dict=True):
         if depth >= _DEEPEST:
             return []
         if node.op_type == "If":
-            condition = operands[0] if operands else _GIVEN
+            condition = operands[0] if operands else _DYNAMIC
             branches = [
                 # A branch has no inputs of its own: a declared input is the outer value.
                 self.follow(body, {name: self.find(node.graph_path, name) for name in body.inputs}, depth + 1)
                 for body in bodies
                 if self._runs(body)
             ]
-            return [_join(values, condition.is_fixed) for values in zip(*branches, strict=False)]
+            return [_merge_branches(values, condition.is_fixed) for values in zip(*branches, strict=False)]
         is_fixed = all(value.is_fixed for value in operands)
         outputs: list[_Value] = []
         for body in bodies:
-            given = {name: _Value(is_fixed=is_fixed) for name in body.inputs}
+            body_inputs = {name: _Value(is_fixed=is_fixed) for name in body.inputs}
             if node.op_type == "Loop":
                 # (trip count, condition, states) -> (iteration, condition, states)
                 states = list(zip(body.inputs[2:], operands[2:], strict=False))
             else:
                 states = list(zip(body.inputs[::-1], operands[::-1], strict=False))
-            given.update((name, _Value(value.sources, is_fixed, value.is_plain)) for name, value in states)
-            found = self.follow(body, given, depth + 1)
+            body_inputs.update(
+                (name, _Value(value.sources, is_fixed, value.is_plain)) for name, value in states
+            )
+            found = self.follow(body, body_inputs, depth + 1)
             outputs = found[1:] if node.op_type == "Loop" else found
         return outputs
 
@@ -391,7 +408,7 @@ class _Walk(Mutable, dict=True):
             or any(tensor.key in self.live.tensors for tensor in body.tensors)
         )
 
-    def _may_draw(self, node: Node) -> bool:
+    def _may_drop(self, node: Node) -> bool:
         """Whether a node drops elements at random: it is Dropout, and no stored `training_mode` is false."""
         slot = _DROPS.get(node.op_type)
         if slot is None or not node.is_standard or len(node.inputs) <= slot or not node.inputs[slot]:
@@ -400,14 +417,17 @@ class _Walk(Mutable, dict=True):
         array = mode.payload.array() if isinstance(mode, StoredTensor) and mode.numel == 1 else None
         return array is None or bool(array.any())
 
-    def _draw(self, node: Node, operands: Sequence[_Value]) -> list[_Value]:
+    def _drop(self, node: Node, operands: Sequence[_Value]) -> list[_Value]:
         """Return the outputs of an active Dropout: fixed data becomes noise, and the mask is noise in any case."""
         data = operands[:1]
         is_fixed = all(value.is_fixed for value in data)
         noise = _Value(
-            _union(data) | {node.place}, is_fixed, is_plain=False, is_held=any(v.is_held for v in data)
+            _union(data) | {node.place},
+            is_fixed,
+            is_plain=False,
+            has_explained=any(v.has_explained for v in data),
         )
-        return [noise if is_fixed else _GIVEN, *[noise] * (len(node.outputs) - 1)]
+        return [noise if is_fixed else _DYNAMIC, *[noise] * (len(node.outputs) - 1)]
 
     def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:
         is_fixed = True
@@ -417,32 +437,34 @@ class _Walk(Mutable, dict=True):
                 break
             is_fixed = is_fixed and value.is_fixed
         else:
-            if not is_fixed and not self._carry(node):
-                return _GIVEN  # for most nodes: without sources in its inputs a result has none
+            if not is_fixed and not self._carried_sources(node):
+                return _DYNAMIC  # for most nodes: without sources in its inputs a result has none
         known = operator_of(node)
         kind = None if known is None else known.kind
         if kind is Kind.MEASURES:
-            return self._measure(node, operands) if is_fixed else _GIVEN
+            return self._measure(node, operands) if is_fixed else _DYNAMIC
         if kind in (Kind.MAKES, Kind.RANDOM):
             if not is_fixed:
-                return _GIVEN
-            carried = self._carry(node)
+                return _DYNAMIC
+            carried = self._carried_sources(node)
             return _Value(carried | _union(operands) | {node.place}, is_fixed=True)
-        carried = self._carry(node)
+        carried = self._carried_sources(node)
         if (known is not None and (known.moved is None or known.moved)) or kind in (Kind.TEXT, Kind.SEQUENCE):
             moved = [
                 v
                 for slot, v in enumerate(operands)
-                if known is None or kind is Kind.TEXT or known.hands_on(slot)
+                if known is None or kind is Kind.TEXT or known.passes_on(slot)
             ]
             sources, is_plain = _union(moved) | carried, all(value.is_plain for value in moved)
-            is_held = any(value.is_held for value in moved)
+            has_explained = any(value.has_explained for value in moved)
             patterns = [
                 slot
                 for slot, value in enumerate(operands)
                 if known is not None and value.sources and value.is_fixed and _is_pattern(node, known, slot)
             ]
-            if is_fixed and not is_held and patterns:  # the positions of few numbers are a formula of them
+            if (
+                is_fixed and not has_explained and patterns
+            ):  # the positions of few numbers are a formula of them
                 sources, is_plain = _union([*moved, *(operands[slot] for slot in patterns)]) | carried, False
             else:
                 for slot in patterns:
@@ -452,15 +474,15 @@ class _Walk(Mutable, dict=True):
                     if value.sources and not value.is_fixed and known.slot(slot) is Slot.INDEX:
                         self._meet_at(node, slot, value)
             if not sources and not is_fixed:
-                return _GIVEN
-            return _Value(sources, is_fixed, is_plain, is_held)
+                return _DYNAMIC
+            return _Value(sources, is_fixed, is_plain, has_explained)
         slots = [
             slot
             for slot, value in enumerate(operands)
             if value.sources and (known is None or self._counts(node, known, slot, operands))
         ]
-        is_held = any(value.is_held for value in operands)
-        if is_fixed and not is_held:
+        has_explained = any(value.has_explained for value in operands)
+        if is_fixed and not has_explained:
             sources = frozenset().union(*(operands[slot].sources for slot in slots)) | carried
             # Decoded numbers are weighed with their codes, so decoding does not count as a formula.
             is_plain = all(value.is_plain for value in operands) and (
@@ -469,7 +491,11 @@ class _Walk(Mutable, dict=True):
             return _Value(sources, is_fixed=True, is_plain=is_plain) if sources else _FIXED
         for slot in slots:
             self._meet_at(node, slot, operands[slot])
-        return _Value(carried, is_fixed, is_plain=True, is_held=is_held) if carried or is_fixed else _GIVEN
+        return (
+            _Value(carried, is_fixed, is_plain=True, has_explained=has_explained)
+            if carried or is_fixed
+            else _DYNAMIC
+        )
 
     def _measure(self, node: Node, operands: Sequence[_Value]) -> _Value:
         """Return facts about sizes, which count as numbers if chosen by hand: sizes of unexplained or empty tensors."""
@@ -479,12 +505,12 @@ class _Walk(Mutable, dict=True):
 
     def _counts(self, node: Node, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
         """Whether an input's numbers contribute to the result."""
-        what = known.slot(slot)
-        if what is Slot.INDEX:
+        slot_kind = known.slot(slot)
+        if slot_kind is Slot.INDEX:
             return False
-        if what is Slot.CONSTANT:
+        if slot_kind is Slot.CONSTANT:
             return known.op_type != "Range" or all(value.is_fixed for value in operands)
-        if what in (Slot.SCALE, Slot.ZERO_POINT):
+        if slot_kind in (Slot.SCALE, Slot.ZERO_POINT):
             # A single scale for an activation belongs to a quantizer; one per channel is a factor.
             tensor = self.wiring.find(node.graph_path, node.inputs[slot])
             is_single = isinstance(tensor, StoredTensor) and tensor.numel == 1
@@ -503,41 +529,45 @@ class _Walk(Mutable, dict=True):
         if not node.is_standard or node.op_type not in RECODES:
             return False
         known = operator_of(node)
-        told = [name for slot, name in enumerate(node.inputs) if known and known.slot(slot) in _OF_CODES]
-        found = [self.wiring.find(node.graph_path, name) for name in told if name]
+        codec_inputs = [
+            name for slot, name in enumerate(node.inputs) if known and known.slot(slot) in _CODEC_SLOTS
+        ]
+        found = [self.wiring.find(node.graph_path, name) for name in codec_inputs if name]
         return all(isinstance(tensor, StoredTensor) and tensor.numel == 1 for tensor in found)
 
-    def _carry(self, node: Node) -> Sources:
+    def _carried_sources(self, node: Node) -> Sources:
         tensors = self.wiring.carried.get(node.place, ())
         found: Sources = frozenset(t.key for t in tensors if t.numel and not self.is_explained(t))
         return found | {node.place} if node.settings and any(_long_lists(node)) else found
 
 
-_SHAPED = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
+_SHAPE_INPUTS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
 """Operators with an input for the size of their result, and that input."""
 
-_ON_SHAPES = frozenset(
+_SHAPE_OPERATORS = frozenset(
     {"Add", "Cast", "Concat", "Div", "Equal", "Gather", "Identity", "Max", "Min", "Mul", "Reshape", "Slice"}
     | {"Squeeze", "Sub", "Unsqueeze", "Where"}
 )
 """Operators that compute shapes."""
 
-_PATTERNED = frozenset({"Where", "Scatter", "ScatterElements", "ScatterND", "Compress"})
+_MOVED_BY_PATTERN = frozenset({"Where", "Scatter", "ScatterElements", "ScatterND", "Compress"})
 """Operators that move data by a pattern, besides those that look up."""
 
 
 def _is_pattern(node: Node, known: Operator, slot: int) -> bool:
     """Whether an input gives the positions of other numbers. Shapes and axes do not."""
-    return known.slot(slot) is Slot.INDEX and (known.kind is Kind.LOOKS_UP or node.op_type in _PATTERNED)
+    return known.slot(slot) is Slot.INDEX and (
+        known.kind is Kind.LOOKS_UP or node.op_type in _MOVED_BY_PATTERN
+    )
 
 
-_HELD_APART = frozenset({"ai.onnx.ml"})
+_LIST_DOMAINS = frozenset({"ai.onnx.ml"})
 """Domains whose attribute lists are separate stored tensors (`Carrier.ATTRIBUTE_LIST`)."""
 
 
 def _long_lists(node: Node) -> Iterator[str]:
     """Yield the attributes of a node that are lists of many numbers, and not stored tensors."""
-    if node.domain not in _HELD_APART:
+    if node.domain not in _LIST_DOMAINS:
         for name, value in node.settings.items():
             if (isinstance(value, tuple) and len(value) > FEW) or str(value).startswith("sha256:"):
                 yield name
@@ -548,12 +578,12 @@ def _union(values: Iterable[_Value]) -> Sources:
     return frozenset().union(*found) if found else _NONE
 
 
-def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
+def _merge_branches(values: Sequence[_Value], is_fixed: bool) -> _Value:
     return _Value(
         _union(values),
         is_fixed and all(value.is_fixed for value in values),
         all(value.is_plain for value in values),
-        any(value.is_held for value in values),
+        any(value.has_explained for value in values),
     )
 
 
@@ -592,11 +622,11 @@ def _judge(
     def rounds(source: Key) -> bool:
         """Whether it is a single scale or zero point that only quantizing nodes read."""
         readers = wiring.readers(walk.stored[source]) if walk.stored[source].numel == 1 else ()
-        told = [(operator_of(node), slot) for node, slot in readers if node.is_standard]
+        uses = [(operator_of(node), slot) for node, slot in readers if node.is_standard]
         return (
             bool(readers)
-            and len(told) == len(readers)
-            and all(known is not None and known.slot(slot) in _OF_CODES for known, slot in told)
+            and len(uses) == len(readers)
+            and all(known is not None and known.slot(slot) in _CODEC_SLOTS for known, slot in uses)
         )
 
     @functools.cache  # thousands of nodes may read one value
@@ -609,7 +639,7 @@ def _judge(
         return stored, made, total, total - sum(map(rounds, stored))
 
     tensors: set[Key] = set()
-    told: set[Sources] = set()
+    reported: set[Sources] = set()
     numbers: dict[Place, int] = {}
     small: set[Key] = set()
     for path, name, sources, is_plain in walk.meetings:
@@ -632,8 +662,8 @@ def _judge(
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue
-        if sources not in told:
-            told.add(sources)
+        if sources not in reported:
+            reported.add(sources)
             tensors.update([key for key in stored if weigh(key)] or stored)
         if is_formula:
             numbers.update((place, 0 if value is None else value.size) for place in made)
@@ -657,7 +687,7 @@ def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, 
     known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
     if not isinstance(node, Node) or known is None or known.moved == frozenset():
         return FEW + 1
-    slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
+    slots = [slot for slot in range(len(node.inputs)) if known.passes_on(slot)]
     if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
         return FEW + 1  # the node makes numbers itself, like Dropout
     return sum(_count_moved(walk, evaluator, node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
@@ -671,7 +701,8 @@ def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, valu
         return free
     evaluator = Evaluator(model, wiring, by_default=True)
     scale, zero = (
-        evaluator.value(node.graph_path, given) if given else None for given in (*node.inputs[1:3], "")[:2]
+        evaluator.value(node.graph_path, operand) if operand else None
+        for operand in (*node.inputs[1:3], "")[:2]
     )
     if scale is None or scale.size != 1:
         return free
@@ -716,7 +747,7 @@ def _is_near(value: Array, before: Array | None) -> bool:
     if value.dtype.kind in "iu":  # codes are a linear function of the numbers
         slope, start = np.polyfit(wanted, found, 1) if np.ptp(wanted) else (0.0, found[0])
         wanted = slope * wanted + start
-    return bool(np.abs(found - wanted).max(initial=0.0) <= _LOST * np.abs(wanted).max(initial=0.0))
+    return bool(np.abs(found - wanted).max(initial=0.0) <= _ROUNDING_LOSS * np.abs(wanted).max(initial=0.0))
 
 
 def _weigh(tensor: StoredTensor, salt: Callable[[], str], *, whole: bool) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from analyzer.account.ledger import Stages
 from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor, ValueType
-from analyzer.model.operators import DECODES, Kind, Slot, kind_of, named, operator_of
+from analyzer.model.operators import DECODES, Kind, Slot, kind_of, operator_of, operators_of
 from analyzer.model.wiring import Wiring
 from analyzer.records import Frozen, replace
 
@@ -27,7 +27,7 @@ HEAD = "head"
 _FEWEST = 2
 """Fewest convolutions of a graph that has a trunk."""
 
-_CONVOLUTIONS = named(Kind.CONVOLUTION)
+_CONVOLUTIONS = operators_of(Kind.CONVOLUTION)
 
 _Dims = tuple[int | None, ...]
 _Strides = tuple[Fraction, ...]
@@ -35,7 +35,7 @@ _Level = tuple[_Strides, bool]
 """Ratio of the input's size to a value's size along each axis, and whether the value was enlarged on the way."""
 
 
-class _Seen(Frozen):
+class _Facts(Frozen):
     """Facts known about a value."""
 
     dims: _Dims | None
@@ -51,7 +51,7 @@ class _Seen(Frozen):
         return None if self.strides is None else (self.strides, self.is_up)
 
 
-_UNKNOWN = _Seen(None)
+_UNKNOWN = _Facts(None)
 
 
 def find_stages(model: Model, wiring: Wiring, computing: Mapping[Key, Place]) -> Stages | None:
@@ -71,8 +71,8 @@ def find_stages(model: Model, wiring: Wiring, computing: Mapping[Key, Place]) ->
         trunk = _Trunk(wiring, graph.path, graph.signature)
         windows = (node for node in graph.nodes if node.op_type in _CONVOLUTIONS)
         if sum(kind_of(node) is Kind.CONVOLUTION for node in windows) >= _FEWEST:
-            begins, found = trunk.walk(graph.nodes)
-            firsts = begins | firsts
+            starts, found = trunk.walk(graph.nodes)
+            firsts = starts | firsts
             nodes |= found
     if not nodes:
         return None
@@ -87,9 +87,9 @@ def _fill_bodies(model: Model, wiring: Wiring, nodes: dict[Place, str]) -> None:
     holders: dict[GraphPath, Place] = {path: place for place, path in reversed(wiring.calls.items())}
     holders |= {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
     for graph in model.graphs:
-        path, seen = graph.path, set[GraphPath]()
-        while path in holders and path not in seen:
-            seen.add(path)
+        path, visited = graph.path, set[GraphPath]()
+        while path in holders and path not in visited:
+            visited.add(path)
             stage = nodes.get(holders[path])
             if stage is not None:
                 nodes |= {node.place: stage for node in graph.nodes if node.place not in nodes}
@@ -102,11 +102,11 @@ class _Trunk:
 
     def __init__(self, wiring: Wiring, path: GraphPath, signature: Sequence[ValueType]) -> None:
         self._wiring, self._path = wiring, path
-        self._values: dict[str, _Seen] = {}
+        self._values: dict[str, _Facts] = {}
         for value in signature:
             if value.dims is not None and len(value.dims) > 2:
                 dims = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.dims)
-                self._values[value.name] = _Seen(dims)
+                self._values[value.name] = _Facts(dims)
 
     def walk(self, nodes: Sequence[Node]) -> tuple[dict[str, Place], dict[Place, str]]:
         """Return the first node of each stage, and the stage of each node that has one."""
@@ -114,35 +114,38 @@ class _Trunk:
         flat: list[bool] = []
         sizes: dict[_Level, Counter[_Dims]] = defaultdict(Counter)
         for node in nodes:
-            seen = self._take(node)
-            levels.append(None if seen is None else seen.level)
-            flat.append(seen is not None and seen.is_flat)
-            if seen is not None and seen.level is not None and not seen.is_flat and seen.dims is not None:
-                space = seen.dims[2:]
-                if len(space) == len(seen.level[0]) and all(space):
-                    sizes[seen.level][space] += 1
+            facts = self._take(node)
+            levels.append(None if facts is None else facts.level)
+            flat.append(facts is not None and facts.is_flat)
+            if facts is not None and facts.level is not None and not facts.is_flat and facts.dims is not None:
+                space = facts.dims[2:]
+                if len(space) == len(facts.level[0]) and all(space):
+                    sizes[facts.level][space] += 1
         used = dict.fromkeys(level for level in levels if level is not None)
-        named = {**_name(list(used), {level: _usual(found) for level, found in sizes.items()}), _FLAT: HEAD}
-        begins: dict[str, Place] = {}
+        names = {
+            **_name(list(used), {level: _most_common(found) for level, found in sizes.items()}),
+            _FLAT: HEAD,
+        }
+        starts: dict[str, Place] = {}
         for node, level, is_flat in zip(nodes, levels, flat, strict=True):
             if level is not None:
-                begins.setdefault(HEAD if is_flat else named[level], node.place)
-        lent = zip(nodes, _lend(nodes, levels, flat), strict=True)
-        return begins, {node.place: named[level] for node, level in lent if level is not None}
+                starts.setdefault(HEAD if is_flat else names[level], node.place)
+        assigned = zip(nodes, _assign_levels(nodes, levels, flat), strict=True)
+        return starts, {node.place: names[level] for node, level in assigned if level is not None}
 
-    def _take(self, node: Node) -> _Seen | None:
+    def _take(self, node: Node) -> _Facts | None:
         """Compute the facts about a node's outputs; None if no value of the trunk flows into the node."""
-        given = [self._values[name] for name in node.inputs if name in self._values]
-        if not given or kind_of(node) is Kind.MEASURES:
+        operands = [self._values[name] for name in node.inputs if name in self._values]
+        if not operands or kind_of(node) is Kind.MEASURES:
             return None
         rule = _RULES.get(node.op_type, _follow) if node.is_standard else _follow
-        made = rule(node, given[0] if rule is not _follow else _largest(given), self)
-        if node.op_type in ("Concat", "Sum", "Add", "Mul", "Max") and len(given) > 1:
-            made = replace(made, is_up=any(each.is_up for each in given))
+        result = rule(node, operands[0] if rule is not _follow else _largest(operands), self)
+        if node.op_type in ("Concat", "Sum", "Add", "Mul", "Max") and len(operands) > 1:
+            result = replace(result, is_up=any(each.is_up for each in operands))
         for name in node.outputs:
             if name:
-                self._values[name] = made
-        return made
+                self._values[name] = result
+        return result
 
     def constant(self, node: Node, slot: int) -> list[float] | None:
         """Return the numbers of a short stored tensor that a node reads; None if the input is no such tensor."""
@@ -186,10 +189,10 @@ _SHORT = 16
 
 _FLAT: _Level = ((), False)
 
-_Rule = Callable[[Node, _Seen, "_Trunk"], _Seen]
+_Rule = Callable[[Node, _Facts, "_Trunk"], _Facts]
 
 
-def _lend(
+def _assign_levels(
     nodes: Sequence[Node], levels: Sequence[_Level | None], flat: Sequence[bool]
 ) -> list[_Level | None]:
     """Give nodes without a level, and pooled nodes that return to the trunk, the level of their first reader."""
@@ -208,14 +211,14 @@ def _lend(
     return found
 
 
-def _usual(sizes: Counter[_Dims]) -> _Dims:
+def _most_common(sizes: Counter[_Dims]) -> _Dims:
     """Return the most common output size, the last of equally common ones: in some files padding is a separate node."""
     return max(reversed(sizes), key=sizes.__getitem__)
 
 
 def _name(levels: Sequence[_Level], sizes: Mapping[_Level, _Dims]) -> dict[_Level, str]:
     """Name levels by their sizes if the input's sizes are known; else by their ratio to the input's size."""
-    named: dict[_Level, str] = {}
+    names: dict[_Level, str] = {}
     taken: set[str] = set()
     for level in levels:
         strides, is_up = level
@@ -225,8 +228,8 @@ def _name(levels: Sequence[_Level], sizes: Mapping[_Level, _Dims]) -> dict[_Leve
         if name in taken:
             name = f"{name} ({_ratio(strides)})"
         taken.add(name)
-        named[level] = name
-    return named
+        names[level] = name
+    return names
 
 
 def _ratio(strides: _Strides) -> str:
@@ -241,48 +244,50 @@ def _ratio(strides: _Strides) -> str:
 
 # rules of operators
 
-_FAR = 1 << 16
+_MAX_RATIO = 1 << 16
 """Largest ratio between a picture's size and the input's: larger numbers are a mistake, and would grow."""
 
 
-def _largest(given: Sequence[_Seen]) -> _Seen:
+def _largest(operands: Sequence[_Facts]) -> _Facts:
     """Return the value whose size is nearest to the input's, because the others are broadcast to it."""
 
-    def order(seen: _Seen) -> tuple[bool, bool, Fraction, int]:
-        strides = seen.strides or ()
-        size = -math.prod(dim or 1 for dim in seen.dims) if seen.dims is not None else 1
-        return seen.is_flat, seen.strides is None, math.prod(strides, start=Fraction(1)), size
+    def order(facts: _Facts) -> tuple[bool, bool, Fraction, int]:
+        strides = facts.strides or ()
+        size = -math.prod(dim or 1 for dim in facts.dims) if facts.dims is not None else 1
+        return facts.is_flat, facts.strides is None, math.prod(strides, start=Fraction(1)), size
 
-    return min(given, key=order)
-
-
-def _follow(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    return seen
+    return min(operands, key=order)
 
 
-def _convolve(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+def _follow(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
+    return facts
+
+
+def _convolve(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
     """Apply a sliding window: a convolution, or a pool."""
     kernel = _ints(node, "kernel_shape") or _weight_size(node, trunk)
-    rank = len(kernel) or (len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ()))
+    rank = len(kernel) or (len(facts.dims) - 2 if facts.dims is not None else len(facts.strides or ()))
     if rank < 1:
-        return replace(seen, dims=None)
+        return replace(facts, dims=None)
     steps = _ints(node, "strides") or (1,) * rank
-    before = seen.strides if seen.strides is not None and len(seen.strides) == rank else (Fraction(1),) * rank
-    if len(steps) != rank or min(steps) < 1 or max(steps) > _FAR or max(before) > _FAR:
+    before = (
+        facts.strides if facts.strides is not None and len(facts.strides) == rank else (Fraction(1),) * rank
+    )
+    if len(steps) != rank or min(steps) < 1 or max(steps) > _MAX_RATIO or max(before) > _MAX_RATIO:
         return _UNKNOWN
-    space = seen.dims[2:] if seen.dims is not None and len(seen.dims) == rank + 2 else (None,) * rank
+    space = facts.dims[2:] if facts.dims is not None and len(facts.dims) == rank + 2 else (None,) * rank
     is_turned = node.op_type == "ConvTranspose"
-    made = tuple(
-        None if size is None or not kernel else _slide(node, size, axis, kernel, steps)
+    output_sizes = tuple(
+        None if size is None or not kernel else _window_output_size(node, size, axis, kernel, steps)
         for axis, size in enumerate(space)
     )
-    if kind_of(node) is Kind.POOLS and all(size == 1 for size in made) and any(s != 1 for s in space):
-        return _pooled(seen, rank)
+    if kind_of(node) is Kind.POOLS and all(size == 1 for size in output_sizes) and any(s != 1 for s in space):
+        return _pooled(facts, rank)
     strides = tuple(
         stride / step if is_turned else stride * step for stride, step in zip(before, steps, strict=True)
     )
-    is_up = seen.is_up or (is_turned and any(step > 1 for step in steps))
-    return _Seen((None, None, *made), strides, is_up, seen.is_flat)
+    is_up = facts.is_up or (is_turned and any(step > 1 for step in steps))
+    return _Facts((None, None, *output_sizes), strides, is_up, facts.is_flat)
 
 
 def _weight_size(node: Node, trunk: _Trunk) -> tuple[int, ...]:
@@ -294,7 +299,9 @@ def _weight_size(node: Node, trunk: _Trunk) -> tuple[int, ...]:
     return (trunk.shape(node, slots[0]) or ())[2:] if slots else ()
 
 
-def _slide(node: Node, size: int, axis: int, kernel: Sequence[int], steps: Sequence[int]) -> int | None:
+def _window_output_size(
+    node: Node, size: int, axis: int, kernel: Sequence[int], steps: Sequence[int]
+) -> int | None:
     """Return the size of an axis after a sliding window (ONNX, Conv and AveragePool)."""
     step, rank = steps[axis], len(steps)
     pads = _ints(node, "pads") or (0,) * (2 * rank)
@@ -316,76 +323,76 @@ def _slide(node: Node, size: int, axis: int, kernel: Sequence[int], steps: Seque
         )
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         return -(-size // step)
-    room = size + (0 if auto == "VALID" else pads[axis] + pads[axis + rank]) - window
-    made = (-(-room // step) if node.integers.get("ceil_mode") else room // step) + 1
-    return made if made > 0 else None
+    free_size = size + (0 if auto == "VALID" else pads[axis] + pads[axis + rank]) - window
+    result = (-(-free_size // step) if node.integers.get("ceil_mode") else free_size // step) + 1
+    return result if result > 0 else None
 
 
-def _pooled(seen: _Seen, rank: int) -> _Seen:
-    return replace(seen, dims=(None, None, *(1,) * rank), is_flat=True)
+def _pooled(facts: _Facts, rank: int) -> _Facts:
+    return replace(facts, dims=(None, None, *(1,) * rank), is_flat=True)
 
 
-def _pool(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    rank = len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ())
-    return _pooled(seen, max(rank, 0))
+def _pool(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
+    rank = len(facts.dims) - 2 if facts.dims is not None else len(facts.strides or ())
+    return _pooled(facts, max(rank, 0))
 
 
-def _reduce(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+def _reduce(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
     """Apply a reduction: a mean over the spatial axes is a pool; a mean over the channels belongs to a norm."""
-    rank = 0 if seen.dims is None else len(seen.dims)
+    rank = 0 if facts.dims is None else len(facts.dims)
     axes = _ints(node, "axes") or tuple(int(axis) for axis in trunk.constant(node, 1) or ())
-    over = {axis % rank for axis in axes} if rank else set[int]()
-    space = len(seen.strides or ())
-    if seen.strides is not None and space and len(over) >= space and 0 not in over:
-        is_pool = rank != 3 or space == 1 or 1 in over
-        if is_pool and (len(over) > 1 or space == 1):
+    reduced = {axis % rank for axis in axes} if rank else set[int]()
+    space = len(facts.strides or ())
+    if facts.strides is not None and space and len(reduced) >= space and 0 not in reduced:
+        is_pool = rank != 3 or space == 1 or 1 in reduced
+        if is_pool and (len(reduced) > 1 or space == 1):
             keeps = node.integers.get("keepdims", 1)
-            return _pooled(seen, space) if keeps else replace(seen, dims=(None, None), is_flat=True)
-    if seen.strides is not None and rank == 3 and over == {1}:
-        return replace(seen, dims=None, is_flat=True)
-    return seen
+            return _pooled(facts, space) if keeps else replace(facts, dims=(None, None), is_flat=True)
+    if facts.strides is not None and rank == 3 and reduced == {1}:
+        return replace(facts, dims=None, is_flat=True)
+    return facts
 
 
-def _flatten(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    return replace(seen, dims=(None, None), is_flat=True)
+def _flatten(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
+    return replace(facts, dims=(None, None), is_flat=True)
 
 
-def _reshape(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    told = _ints(node, "shape") or trunk.constant(node, 1)
-    if told is None:
-        return replace(seen, dims=None)
-    dims = tuple(int(dim) if dim > 0 else None for dim in told)
-    if len(dims) <= 2 and seen.strides is not None:
-        return replace(seen, dims=dims, is_flat=True)
-    old = seen.dims
+def _reshape(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
+    target = _ints(node, "shape") or trunk.constant(node, 1)
+    if target is None:
+        return replace(facts, dims=None)
+    dims = tuple(int(dim) if dim > 0 else None for dim in target)
+    if len(dims) <= 2 and facts.strides is not None:
+        return replace(facts, dims=dims, is_flat=True)
+    old = facts.dims
     if old is not None and len(old) == len(dims):  # 0 keeps the input's size
-        dims = tuple(old[at] if told[at] == 0 else dim for at, dim in enumerate(dims))
-    return replace(seen, dims=dims)
+        dims = tuple(old[at] if target[at] == 0 else dim for at, dim in enumerate(dims))
+    return replace(facts, dims=dims)
 
 
-def _transpose(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+def _transpose(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
     order = _ints(node, "perm")
-    if seen.dims is None or sorted(order) != list(range(len(seen.dims))):
-        return replace(seen, dims=None if seen.dims is None else tuple(reversed(seen.dims)))
-    return replace(seen, dims=tuple(seen.dims[axis] for axis in order))
+    if facts.dims is None or sorted(order) != list(range(len(facts.dims))):
+        return replace(facts, dims=None if facts.dims is None else tuple(reversed(facts.dims)))
+    return replace(facts, dims=tuple(facts.dims[axis] for axis in order))
 
 
-def _gather(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+def _gather(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
     """Take a part of an axis; a scalar index removes the axis."""
     index = trunk.shape(node, 1)
     axis = node.integers.get("axis", 0)
-    if seen.dims is None or index is None or not -len(seen.dims) <= axis < len(seen.dims):
-        return replace(seen, dims=None)
-    at = axis % len(seen.dims)
+    if facts.dims is None or index is None or not -len(facts.dims) <= axis < len(facts.dims):
+        return replace(facts, dims=None)
+    at = axis % len(facts.dims)
     size = () if index == () else (math.prod(index),)
-    return replace(seen, dims=(*seen.dims[:at], *size, *seen.dims[at + 1 :]))
+    return replace(facts, dims=(*facts.dims[:at], *size, *facts.dims[at + 1 :]))
 
 
-def _resize(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+def _resize(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
     """Resize; if neither sizes nor scales are stored, the result is unknown, and values joined with it decide."""
-    told = node.settings.get("scales")
-    scales = [x for x in told if isinstance(x, int | float)] if isinstance(told, tuple) else None
-    old = seen.dims
+    setting = node.settings.get("scales")
+    scales = [x for x in setting if isinstance(x, int | float)] if isinstance(setting, tuple) else None
+    old = facts.dims
     if scales is None:
         place = 1 if node.op_type == "Upsample" or len(node.inputs) == 2 else 2
         scales = trunk.constant(node, place)
@@ -394,8 +401,8 @@ def _resize(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
     if scales is None and sizes is not None and space and len(sizes) >= len(space) and all(space):
         ends = [int(size) for size in sizes[-len(space) :]]
         ratios = [Fraction(new, was) for new, was in zip(ends, space, strict=True) if was]
-    elif scales is not None and len(scales) >= len(seen.strides or ()):
-        count = len(seen.strides or ()) or max(len(scales) - 2, 0)
+    elif scales is not None and len(scales) >= len(facts.strides or ()):
+        count = len(facts.strides or ()) or max(len(scales) - 2, 0)
         if not all(math.isfinite(scale) for scale in scales):
             return _UNKNOWN
         ratios = [Fraction(float(scale)).limit_denominator(64) for scale in scales[len(scales) - count :]]
@@ -403,16 +410,16 @@ def _resize(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
         return _UNKNOWN
     if not ratios or min(ratios) <= 0:
         return _UNKNOWN
-    return _scaled(seen, ratios)
+    return _scaled(facts, ratios)
 
 
-def _scaled(seen: _Seen, ratios: Sequence[Fraction]) -> _Seen:
+def _scaled(facts: _Facts, ratios: Sequence[Fraction]) -> _Facts:
     """Scale a picture by a ratio along each axis."""
     rank = len(ratios)
-    strides = seen.strides if seen.strides is not None else (Fraction(1),) * rank
-    if len(strides) != rank or max((*ratios, *(1 / stride for stride in strides))) > _FAR:
+    strides = facts.strides if facts.strides is not None else (Fraction(1),) * rank
+    if len(strides) != rank or max((*ratios, *(1 / stride for stride in strides))) > _MAX_RATIO:
         return _UNKNOWN
-    dims = seen.dims
+    dims = facts.dims
     if dims is not None:
         space = dims[2:] if len(dims) == rank + 2 else (None,) * rank
         dims = (
@@ -423,39 +430,39 @@ def _scaled(seen: _Seen, ratios: Sequence[Fraction]) -> _Seen:
                 for size, ratio in zip(space, ratios, strict=True)
             ),
         )
-    made = tuple(stride / ratio for stride, ratio in zip(strides, ratios, strict=True))
-    return _Seen(dims, made, seen.is_up or max(ratios) > 1, seen.is_flat and max(ratios) <= 1)
+    new_strides = tuple(stride / ratio for stride, ratio in zip(strides, ratios, strict=True))
+    return _Facts(dims, new_strides, facts.is_up or max(ratios) > 1, facts.is_flat and max(ratios) <= 1)
 
 
-def _fold(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+def _fold(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
     """Move data from channels to space, or from space to channels."""
     block = node.integers.get("blocksize", 1)
-    rank = len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ())
+    rank = len(facts.dims) - 2 if facts.dims is not None else len(facts.strides or ())
     if block < 1 or rank < 1:
-        return seen
+        return facts
     ratio = Fraction(block) if node.op_type == "DepthToSpace" else Fraction(1, block)
-    return _scaled(seen, [ratio] * rank)
+    return _scaled(facts, [ratio] * rank)
 
 
-def _slice(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+def _slice(node: Node, facts: _Facts, trunk: _Trunk) -> _Facts:
     """Take every n-th line of a picture: the first step of some detectors, in place of a stride."""
     steps, axes = trunk.constant(node, 4), trunk.constant(node, 3)
-    if steps is None or axes is None or len(steps) != len(axes) or seen.dims is None:
-        return seen
-    rank = len(seen.dims)
+    if steps is None or axes is None or len(steps) != len(axes) or facts.dims is None:
+        return facts
+    rank = len(facts.dims)
     taken = {int(axis) % rank: int(step) for axis, step in zip(axes, steps, strict=True) if step > 1}
     space = range(2, rank)
     if not taken or not set(taken) <= set(space):
-        return seen
-    dims = list(seen.dims)
+        return facts
+    dims = list(facts.dims)
     for axis, step in taken.items():
         size = dims[axis]
         dims[axis] = None if size is None else -(-size // step)
-    before = seen.strides or (Fraction(1),) * len(space)
+    before = facts.strides or (Fraction(1),) * len(space)
     if len(before) != len(space):
-        return seen
+        return facts
     strides = tuple(stride * taken.get(axis, 1) for axis, stride in zip(space, before, strict=True))
-    return replace(seen, dims=tuple(dims), strides=strides)
+    return replace(facts, dims=tuple(dims), strides=strides)
 
 
 _RULES: Mapping[str, _Rule] = {

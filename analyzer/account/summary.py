@@ -35,17 +35,17 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
     the way (Transpose, Reshape, Cast, DequantizeLinear) are passed.
     """
     nodes: Counter[tuple[str, str]] = Counter()
-    told = Counter(map(attrgetter("op_type", "domain"), ledger.model.nodes()))
-    for (op_type, domain), count in told.items():
+    node_counts = Counter(map(attrgetter("op_type", "domain"), ledger.model.nodes()))
+    for (op_type, domain), count in node_counts.items():
         nodes[op_type, domain or "ai.onnx"] += count
-    held: dict[tuple[str, str] | None, int] = defaultdict(int)
+    elements_by_operator: dict[tuple[str, str] | None, int] = defaultdict(int)
     node_at = ledger.wiring.node_at
     for entry, place in zip(ledger.entries, in_entry_order(ledger.entries, ledger.computing), strict=True):
         if entry.parameters:
             node = None if place is None else node_at(place)
-            held[None if node is None else (node.op_type, node.domain)] += entry.parameters
+            elements_by_operator[None if node is None else (node.op_type, node.domain)] += entry.parameters
     parameters: Counter[tuple[str, str]] = Counter()
-    for operator, elements in held.items():
+    for operator, elements in elements_by_operator.items():
         parameters[("", "") if operator is None else (operator[0], operator[1] or "ai.onnx")] += elements
     keys = sorted(nodes.keys() | parameters.keys(), key=lambda key: (-nodes[key], key))
     return tuple(OperatorCount(*key, nodes[key], parameters[key]) for key in keys)
@@ -73,7 +73,7 @@ def count_quantized(ledger: Ledger) -> tuple[Quantized, ...]:
     found: dict[tuple[Scheme, int, int | None], list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
         if entry.role is Role.PARAMETER and entry.tensor.dtype in CODES:
-            found[_how(entry.tensor, ledger.wiring)].append(entry)
+            found[_scheme_of(entry.tensor, ledger.wiring)].append(entry)
     rows = [
         Quantized(*key, len(entries), sum(entry.parameters for entry in entries))
         for key, entries in found.items()
@@ -81,10 +81,10 @@ def count_quantized(ledger: Ledger) -> tuple[Quantized, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.parameters, row.scheme, row.bits, row.block_size or 0)))
 
 
-def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]:
+def _scheme_of(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]:
     packing = find_packing(tensor, wiring)
     bits = tensor.dtype.bits if packing is None else packing.bits
-    for node, _ in wiring.readers(tensor, past=MOVES | _PICKS):
+    for node, _ in wiring.readers(tensor, past=MOVES | _GATHERS):
         block = node.integers.get("block_size", 0) or None
         if node.op_type in _IN_BLOCKS or (node.op_type == "DequantizeLinear" and block):
             return "block", bits, block
@@ -97,7 +97,7 @@ def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]
     return ("codes" if packing is None else "block"), bits, None
 
 
-_PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
+_GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
 """Operators that pick codes from a table, which are decoded afterwards."""
 
 _IN_BLOCKS = frozenset({"GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "QMoE"})
@@ -113,7 +113,7 @@ def count_wasted(ledger: Ledger) -> int:
     Tensors that could not be compared may be copies, and are not counted.
     """
     needed = None if ledger.live is None else ledger.live.needed
-    spare = [
+    unneeded = [
         entry
         for entry in ledger.entries
         if entry.copy_of is not None
@@ -126,4 +126,4 @@ def count_wasted(ledger: Ledger) -> int:
     ]
     booked = {account.name: account.nbytes for account in ledger.accounts}
     unread = sum(booked.get(name, 0) for name in (NODE_METADATA, UNKNOWN, ORPHANED))
-    return count_freed(spare, ledger.entries, ledger.model) + unread
+    return count_freed(unneeded, ledger.entries, ledger.model) + unread

@@ -34,7 +34,7 @@ _BYTES: Mapping[str, int] = {
     "G": 10**9,
     "T": 10**12,
 }
-_ALSO: Mapping[str, int] = {
+_LENIENT_BYTES: Mapping[str, int] = {
     name.lower(): value for name, value in _BYTES.items() if len(name) > 1 or name in "MGT"
 }
 """Units of bytes as people type them: 512m, 8gib, 500mb. Not `Mb`, which counts bits, nor `KB`, which is ambiguous."""
@@ -68,11 +68,11 @@ def parse_amount(text: str, unit: Unit) -> int:
         )
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{shown(text)}: not a number; write {_forms(unit)}")
-    written = _units(unit)
-    factor = written.get(found["unit"], _ALSO.get(found["unit"]) if unit is Unit.BYTES else None)
+        raise ValueError(f"{shown(text)}: not a number; write {_describe_forms(unit)}")
+    factors = _units(unit)
+    factor = factors.get(found["unit"], _LENIENT_BYTES.get(found["unit"]) if unit is Unit.BYTES else None)
     if factor is None:
-        raise ValueError(f"{shown(text)}: {_unknown(found['unit'], unit)}")
+        raise ValueError(f"{shown(text)}: {_explain_unknown_unit(found['unit'], unit)}")
     number = _fraction(found) * factor
     if number.denominator != 1:
         hint = ", or a unit, as in 450MiB" if unit is Unit.BYTES else ""
@@ -121,13 +121,13 @@ def _units(unit: Unit) -> Mapping[str, int]:
     return _BYTES if unit is Unit.BYTES else _NONE if unit is Unit.VERSION else _COUNTS
 
 
-def _unknown(found: str, unit: Unit) -> str:
+def _explain_unknown_unit(found: str, unit: Unit) -> str:
     """Explain why a unit is not valid, and suggest the intended one."""
     units = _units(unit)
     if unit is Unit.VERSION:
         return f"a version has no unit, and {shown(found)} is one; write the number alone"
     if unit is not Unit.BYTES and found in _BYTES:
-        return f"{found} counts bytes, and these are {unit.value}; write {_listed(units)}"
+        return f"{found} counts bytes, and these are {unit.value}; write {_list_units(units)}"
     if found == "KB":
         return "KB means two things; write kB for 1,000 bytes or KiB for 1,024"
     if unit is Unit.BYTES and found in ("b", "Kb", "Mb", "Gb", "Tb"):
@@ -136,21 +136,21 @@ def _unknown(found: str, unit: Unit) -> str:
 
     near = [known for known in units if known and known.lower() == found.lower()][:1]
     near = near or difflib.get_close_matches(found, [known for known in units if known], 1, 0.5)
-    meant = f"did you mean {near[0]}?" if near else f"write {_listed(units)}"
-    return f"{shown(found)} is not a unit of {unit.value}; {meant}"
+    suggestion = f"did you mean {near[0]}?" if near else f"write {_list_units(units)}"
+    return f"{shown(found)} is not a unit of {unit.value}; {suggestion}"
 
 
-def _listed(units: Mapping[str, int]) -> str:
+def _list_units(units: Mapping[str, int]) -> str:
     return ", ".join(name for name in units if name and name != "K") + ", or no unit"
 
 
-def _forms(unit: Unit) -> str:
+def _describe_forms(unit: Unit) -> str:
     if unit is Unit.VERSION:
         return "a whole number, such as 17"
     return "'450 MiB', '1.5G' or 450_000_000" if unit is Unit.BYTES else "'110M', '1.5G' or 110_000_000"
 
 
-_MEANT = {
+_ONNX_NAMES = {
     "BF16": "BFLOAT16",
     "FLOAT32": "FLOAT",
     "FLOAT64": "DOUBLE",
@@ -211,9 +211,9 @@ def _parse_dtype(name: str) -> str:
         return upper
     import difflib
 
-    near = [_MEANT[upper]] if upper in _MEANT else difflib.get_close_matches(upper[:40], known, 1)
-    meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    raise ValueError(f"{shown(name)} is not a dtype of ONNX; {meant}")
+    near = [_ONNX_NAMES[upper]] if upper in _ONNX_NAMES else difflib.get_close_matches(upper[:40], known, 1)
+    suggestion = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    raise ValueError(f"{shown(name)} is not a dtype of ONNX; {suggestion}")
 
 
 NAMES = frozenset({Unit.OPERATORS, Unit.DOMAINS, Unit.DTYPES})
@@ -248,7 +248,7 @@ def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
     if unit in NAMES:
         return _parse_among(value, unit)
     if isinstance(value, int) and not isinstance(value, bool):
-        return _side(_whole(value), least)
+        return _side(_check_whole(value), least)
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)}: write a number, or a string such as {_example(unit)}")
     if len(value) > _LONGEST_LIMIT:
@@ -258,9 +258,9 @@ def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
 
 def _parse_text(text: str, unit: Unit, least: bool) -> Limit:
     """Parse `at most X`, `at least X` or `X`, where X is an amount, or growths with an optional `over FILE`."""
-    said = _SIDE.match(text)
-    at_least = least if said is None else said[1].lower().endswith("least") or said[1] == ">="
-    rest = text if said is None else text[said.end() :]
+    side = _SIDE.match(text)
+    at_least = least if side is None else side[1].lower().endswith("least") or side[1] == ">="
+    rest = text if side is None else text[side.end() :]
     over = _OVER.search(rest)
     body = (rest if over is None else rest[: over.start()]).strip()
     if not body:
@@ -268,17 +268,17 @@ def _parse_text(text: str, unit: Unit, least: bool) -> Limit:
     if body[0] not in "+-\N{MINUS SIGN}":
         if over is not None:
             raise ValueError(
-                f"{shown(text)}: a limit over a file is a growth and needs a sign: write '+{_inside(body)} over ...'"
+                f"{shown(text)}: a limit over a file is a growth and needs a sign: write '+{_shorten(body)} over ...'"
             )
         return _side(parse_amount(body, unit), at_least)
-    if said is not None and at_least:
+    if side is not None and at_least:
         raise ValueError(
-            f"{shown(text)}: a growth over a baseline can only have a maximum; write 'at most {_inside(body)}'"
+            f"{shown(text)}: a growth over a baseline can only have a maximum; write 'at most {_shorten(body)}'"
         )
     return Over(_parse_growths(body, unit), None if over is None else _unquote(rest[over.end() :]))
 
 
-def _inside(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a short form of a text for use inside a quoted example."""
     return shown(text)[1:-1]
 
@@ -287,7 +287,7 @@ def _side(number: int, least: bool) -> AtMost | AtLeast:
     return AtLeast(number) if least else AtMost(number)
 
 
-def _whole(number: int) -> int:
+def _check_whole(number: int) -> int:
     if number < 0:
         raise ValueError(
             f"{shown(number)}: a limit cannot be negative; to go below a baseline, write a string such as '-1 %'"
@@ -318,7 +318,7 @@ def _parse_growth(text: str, unit: Unit) -> Growth:
     sign = {"+": 1, "-": -1, "\N{MINUS SIGN}": -1}.get(text[:1])
     rest = text[1:].strip()
     if sign is None:
-        raise ValueError(f"{shown(text)}: a growth needs a sign: write '+{_inside(text)}'")
+        raise ValueError(f"{shown(text)}: a growth needs a sign: write '+{_shorten(text)}'")
     if not rest:
         raise ValueError(f"{shown(text)}: has no number; write one, such as '+2 %'")
     if not rest.endswith("%"):

@@ -11,8 +11,14 @@ from types import MappingProxyType
 from analyzer.account.group.patterns import Searcher
 from analyzer.account.ledger import Entry, Evidence, Ledger, Role
 from analyzer.budget.amounts import NAMES
-from analyzer.budget.holding import Outcome, hold, list_contributors, say_failed, say_passed
 from analyzer.budget.measuring import CONTENT_MATTERS, METRICS, Metric
+from analyzer.budget.outcomes import (
+    Outcome,
+    compare_with_limit,
+    describe_failure,
+    describe_success,
+    list_contributors,
+)
 from analyzer.budget.record import (
     Among,
     AtLeast,
@@ -26,7 +32,7 @@ from analyzer.budget.record import (
     Unit,
     Verdict,
 )
-from analyzer.budget.selecting import Endless, Selection, Unknown, Whole, select
+from analyzer.budget.selecting import Infinite, Selection, Unknown, Whole, select
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.model.content import ContentMode
 from analyzer.records import replace
@@ -46,13 +52,13 @@ def matches(path: str, pattern: str | None) -> bool:
     """
     if pattern is None:
         return True
-    parts, wanted = _split(path), _split(pattern)
-    if not wanted:
+    parts, pattern_parts = _split(path), _split(pattern)
+    if not pattern_parts:
         return False
-    if wanted[0] != "/":
-        wanted = ["**", *wanted]
+    if pattern_parts[0] != "/":
+        pattern_parts = ["**", *pattern_parts]
     reached = {0}  # numbers of path parts that the pattern so far can match
-    for part in wanted:
+    for part in pattern_parts:
         if part == "**":
             reached = set(range(min(reached), len(parts) + 1))
         else:
@@ -113,8 +119,8 @@ class Baselines:
         ledger = whole.ledger
         differs = "" if self._is_any_allowed else _find_difference(model, path, ledger)
         if differs:
-            way = "give one of this model, or accept it with --baseline-any"
-            return Unknown(f"the baseline {name} is of another model, {differs}; {way}")
+            advice = "give one of this model, or accept it with --baseline-any"
+            return Unknown(f"the baseline {name} is of another model, {differs}; {advice}")
         if metric.name in CONTENT_MATTERS and (ledger.content == "none") != (model.content == "none"):
             which = "the baseline" if ledger.content == "none" else "the model"
             return Unknown(f"contents of {which} were not read; --content sampled makes both comparable")
@@ -145,18 +151,22 @@ def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
     modules that only the other side has. Where one side has no modules, half of the tensor names, or the graph's inputs
     and outputs, or the name of the file must be the same.
     """
-    ours, theirs = _list_modules(model), _list_modules(baseline)
-    common = len(ours & theirs)
-    most = max(len(ours), len(theirs))
-    if ours and theirs:
-        fewer, side = (len(ours), model) if len(ours) < len(theirs) else (len(theirs), baseline)
-        is_part = 2 * common >= fewer and 2 * (common + _count_loose(side)) >= most
-        if 2 * common >= most or is_part or _are_alike_below(ours, theirs):
+    modules, baseline_modules = _list_modules(model), _list_modules(baseline)
+    common = len(modules & baseline_modules)
+    most = max(len(modules), len(baseline_modules))
+    if modules and baseline_modules:
+        fewer, side = (
+            (len(modules), model)
+            if len(modules) < len(baseline_modules)
+            else (len(baseline_modules), baseline)
+        )
+        is_part = 2 * common >= fewer and 2 * (common + _count_without_module(side)) >= most
+        if 2 * common >= most or is_part or _agree_without_wrapper(modules, baseline_modules):
             return ""
-        told = printable_name(str(baseline.model.path))
-        return f"{told}: {format_count(common)} of {format_count(most)} modules with parameters are in both"
-    plain, others = _list_tensors(model), _list_tensors(baseline)
-    if plain and 2 * len(plain & others) >= max(len(plain), len(others)):
+        baseline_name = printable_name(str(baseline.model.path))
+        return f"{baseline_name}: {format_count(common)} of {format_count(most)} modules with parameters are in both"
+    tensors, baseline_tensors = _list_tensors(model), _list_tensors(baseline)
+    if tensors and 2 * len(tensors & baseline_tensors) >= max(len(tensors), len(baseline_tensors)):
         return ""
     files = {_name_file(path), _name_file(str(model.model.path))}
     ends = _list_ends(model)
@@ -168,15 +178,15 @@ def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
 def _list_modules(ledger: Ledger) -> frozenset[str]:
     """Return the PyTorch modules of parameters: exporters rename transposed tensors, but keep the names of nodes."""
     learned = (entry for entry in ledger.entries if entry.role is Role.PARAMETER)
-    return frozenset(entry.scope for entry in learned if entry.scope and not _is_loose(entry))
+    return frozenset(entry.scope for entry in learned if entry.scope and not _lacks_module(entry))
 
 
-def _count_loose(ledger: Ledger) -> int:
+def _count_without_module(ledger: Ledger) -> int:
     """Count the parameters without a known module."""
-    return sum(entry.role is Role.PARAMETER and _is_loose(entry) for entry in ledger.entries)
+    return sum(entry.role is Role.PARAMETER and _lacks_module(entry) for entry in ledger.entries)
 
 
-def _is_loose(entry: Entry) -> bool:
+def _lacks_module(entry: Entry) -> bool:
     """Whether a tensor has no module, or only the one that its surrounding nodes have in common."""
     return entry.scoped_by.partition(":")[0] in (Evidence.NONE, Evidence.STRUCTURE)
 
@@ -196,7 +206,7 @@ _FEW = 4
 """Minimum number of names that are compared without their common prefix: fewer prove nothing."""
 
 
-def _are_alike_below(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+def _agree_without_wrapper(ours: frozenset[str], theirs: frozenset[str]) -> bool:
     """Whether half of the names agree without the module around one side, as in an export of `Wrapper(model)`."""
     if min(len(ours), len(theirs)) < _FEW:
         return False
@@ -242,23 +252,23 @@ def check_budget(
     Raises:
         UsageError: a rule names a metric that does not exist.
     """
-    judge = _Judge(Baselines(baseline, read, is_any_allowed=is_any_baseline), groups)
-    return tuple(verdict for rule in rules for verdict in judge.ask(rule, models))
+    judge = _Evaluator(Baselines(baseline, read, is_any_allowed=is_any_baseline), groups)
+    return tuple(verdict for rule in rules for verdict in judge.evaluate(rule, models))
 
 
-def is_about(rule: Rule, path: str) -> bool:
+def applies_to(rule: Rule, path: str) -> bool:
     """Whether a rule's glob matches a model's path, as the user wrote it."""
     return matches(path, rule.match)
 
 
-class _Judge:
+class _Evaluator:
     """Evaluator of all rules, with the baselines and groups that they share."""
 
     def __init__(self, baselines: Baselines, groups: Mapping[str, Searcher]) -> None:
         self._baselines, self._groups = baselines, groups
         self._wholes: dict[str, Whole] = {}
 
-    def ask(self, rule: Rule, models: Mapping[str, Ledger]) -> Iterable[Verdict]:
+    def evaluate(self, rule: Rule, models: Mapping[str, Ledger]) -> Iterable[Verdict]:
         metric = METRICS.get(rule.metric)
         if metric is None:
             raise UsageError(
@@ -269,40 +279,40 @@ class _Judge:
             return [skip(rule, metric.unit, None, Skipped.OVERRIDDEN, reason)]
         if not rule.is_enabled:
             return [skip(rule, metric.unit, None, Skipped.DISABLED, "disabled")]
-        about = {path: ledger for path, ledger in models.items() if is_about(rule, path)}
-        if not about:
+        applicable = {path: ledger for path, ledger in models.items() if applies_to(rule, path)}
+        if not applicable:
             what = "no model is checked"
             reason = what if rule.match is None else f"no checked model matches {rule.match!r}"
             return [skip(rule, metric.unit, None, Skipped.NOT_MATCHED, reason)]
-        return [self._judge(rule, metric, path, ledger) for path, ledger in about.items()]
+        return [self._evaluate_model(rule, metric, path, ledger) for path, ledger in applicable.items()]
 
-    def _judge(self, rule: Rule, metric: Metric, path: str, ledger: Ledger) -> Verdict:
+    def _evaluate_model(self, rule: Rule, metric: Metric, path: str, ledger: Ledger) -> Verdict:
         misfit = _find_misfit(rule, metric)
         if path not in self._wholes:
             self._wholes[path] = Whole(ledger)
         parts = Unknown(misfit) if misfit else select(self._wholes[path], rule.group, self._groups)
         if isinstance(parts, Unknown):
             return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, parts.reason)
-        found = self._hold(rule, metric, path, ledger, parts)
+        found = self._compare_parts(rule, metric, path, ledger, parts)
         if isinstance(found, Unknown):
             return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, found.reason)
         failed = [(part, one) for part, one in found if isinstance(one, Outcome) and one.has_failed]
         if failed:
             return self._fail(rule, metric, path, failed, len(found))
-        endless = [one for _, one in found if isinstance(one, Endless)]
-        if endless and isinstance(rule.limit, AtMost | Over):
-            return replace(skip(rule, metric.unit, path, None, endless[0].reason), status=Status.FAIL)
+        infinite = [one for _, one in found if isinstance(one, Infinite)]
+        if infinite and isinstance(rule.limit, AtMost | Over):
+            return replace(skip(rule, metric.unit, path, None, infinite[0].reason), status=Status.FAIL)
         unknown = [(part, one.reason) for part, one in found if isinstance(one, Unknown)]
         if unknown:
             part, reason = unknown[0]
             others = f" (and {format_many(len(unknown) - 1, 'group')} more)" if len(unknown) > 1 else ""
-            told = f"{part.name}: {reason}" if part.kind != "all" else reason
-            return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, told + others)
+            text = f"{part.name}: {reason}" if part.kind != "all" else reason
+            return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, text + others)
         known = [(part, one) for part, one in found if isinstance(one, Outcome)]
         part, worst = max(known, key=lambda pair: pair[1].excess)
-        return _verdict(rule, metric, path, worst, Status.PASS, say_passed(rule, metric, part, worst))
+        return _verdict(rule, metric, path, worst, Status.PASS, describe_success(rule, metric, part, worst))
 
-    def _hold(
+    def _compare_parts(
         self, rule: Rule, metric: Metric, path: str, ledger: Ledger, parts: Sequence[Selection]
     ) -> list[tuple[Selection, Outcome | Unknown]] | Unknown:
         """Compare each part of the model with the limit.
@@ -311,27 +321,37 @@ class _Judge:
         baseline has is not evaluated where a glob selects it: nothing is left of it that could exceed the limit.
         """
         if not isinstance(rule.limit, Over):
-            return [(part, hold(metric, rule.limit, part)) for part in parts]
-        beside = self._baselines.select(rule.limit, rule.group, metric, path, ledger, self._groups)
-        if isinstance(beside, Unknown):
-            return beside
-        known = {(part.kind, part.name): part for part in beside}
-        lacks = Unknown(
+            return [(part, compare_with_limit(metric, rule.limit, part)) for part in parts]
+        baseline_parts = self._baselines.select(rule.limit, rule.group, metric, path, ledger, self._groups)
+        if isinstance(baseline_parts, Unknown):
+            return baseline_parts
+        known = {(part.kind, part.name): part for part in baseline_parts}
+        unknown_growth = Unknown(
             f"the baseline {self._baselines.name(rule.limit, path)} does not have it, so its growth is unknown"
         )
         found: list[tuple[Selection, Outcome | Unknown]] = []
         for part in parts:
             other = known.get((part.kind, part.name))
-            found.append((part, lacks if other is None else hold(metric, rule.limit, part, other)))
+            found.append(
+                (
+                    part,
+                    unknown_growth if other is None else compare_with_limit(metric, rule.limit, part, other),
+                )
+            )
         return found
 
     def _fail(
-        self, rule: Rule, metric: Metric, path: str, failed: Sequence[tuple[Selection, Outcome]], asked: int
+        self,
+        rule: Rule,
+        metric: Metric,
+        path: str,
+        failed: Sequence[tuple[Selection, Outcome]],
+        evaluated: int,
     ) -> Verdict:
         part, worst = max(failed, key=lambda pair: pair[1].excess)
-        name = self._baselines.name(rule.limit, path) if isinstance(rule.limit, Over) else None
-        message = say_failed(rule, metric, part, worst, name, (len(failed), asked))
-        contributors = list_contributors(metric, rule.limit, failed, asked)
+        baseline_name = self._baselines.name(rule.limit, path) if isinstance(rule.limit, Over) else None
+        message = describe_failure(rule, metric, part, worst, baseline_name, (len(failed), evaluated))
+        contributors = list_contributors(metric, rule.limit, failed, evaluated)
         return _verdict(rule, metric, path, worst, Status.FAIL, message, contributors)
 
 
@@ -413,16 +433,20 @@ def check_models(
     verdicts = check_budget(
         rules, models, baseline=baseline, read=read, groups=groups, is_any_baseline=is_any_baseline
     )
-    answered = {id(rule): [each for each in verdicts if each.rule is rule] for rule in rules}
+    verdicts_by_rule = {id(rule): [each for each in verdicts if each.rule is rule] for rule in rules}
     joined: list[Verdict] = []
     for rule in rules:
-        lost = [
+        unreadable_verdicts = [
             skip(rule, METRICS[rule.metric].unit, path, Skipped.NOT_EVALUATED, "the model cannot be read")
             for path in unreadable
-            if rule.is_asked and is_about(rule, path)
+            if rule.is_asked and applies_to(rule, path)
         ]
-        kept = [each for each in answered[id(rule)] if not (lost and each.skipped is Skipped.NOT_MATCHED)]
-        joined += [*kept, *lost]
+        kept = [
+            each
+            for each in verdicts_by_rule[id(rule)]
+            if not (unreadable_verdicts and each.skipped is Skipped.NOT_MATCHED)
+        ]
+        joined += [*kept, *unreadable_verdicts]
     return BudgetReport(
         models=(*models, *unreadable),
         verdicts=tuple(joined),
@@ -432,7 +456,7 @@ def check_models(
     )
 
 
-def looked_at_less(ledger: Ledger, content: ContentMode | None) -> str:
+def find_content_shortfall(ledger: Ledger, content: ContentMode | None) -> str:
     """Return a reason why a ledger has examined tensor contents less than requested; "" where it has not.
 
     Args:
@@ -456,9 +480,9 @@ def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
     counts = Counter(finding.id for finding in ledger.findings if finding.id not in ignore)
     number = counts.total()
     if not number and ledger.content == "none":
-        said = "contents were not read, so there may be findings; add --content sampled"
+        reason = "contents were not read, so there may be findings; add --content sampled"
         return Verdict(
-            STRICT, path, Status.SKIP, Unit.FINDINGS, limit=0, skipped=Skipped.NOT_EVALUATED, message=said
+            STRICT, path, Status.SKIP, Unit.FINDINGS, limit=0, skipped=Skipped.NOT_EVALUATED, message=reason
         )
     listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return Verdict(

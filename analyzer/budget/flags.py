@@ -66,15 +66,15 @@ def override(rules: Iterable[Rule], flags: Iterable[Rule]) -> tuple[Rule, ...]:
     Two limits are the same if they are on the same side of one metric: `at least` and `at most` differ. A config's rule
     about a group stays, because no flag can limit a group.
     """
-    given = tuple(flags)
-    by = {(rule.metric, _side(rule.limit)): rule.origin for rule in given}
-    settled = (
-        replace(rule, overridden_by=by.get((rule.metric, _side(rule.limit)), ""))
+    flag_rules = tuple(flags)
+    origins = {(rule.metric, _side(rule.limit)): rule.origin for rule in flag_rules}
+    config_rules = (
+        replace(rule, overridden_by=origins.get((rule.metric, _side(rule.limit)), ""))
         if rule.group is None and rule.is_enabled
         else rule
         for rule in rules
     )
-    return (*settled, *given)
+    return (*config_rules, *flag_rules)
 
 
 def _side(limit: Limit) -> str:
@@ -94,8 +94,10 @@ def _read_limit(flag: str, value: str | Path | bool) -> Limit:
     is_least = flag.startswith("--min-")
     limit = parse_limit(value, metric.unit, least=is_least)
     if isinstance(limit, AtLeast) is not is_least:
-        said, other = ("most", "least") if is_least else ("least", "most")
-        raise ValueError(f"the flag means at {other}; for at {said}, write a rule in onnxledger.toml")
+        requested_side, flag_side = ("most", "least") if is_least else ("least", "most")
+        raise ValueError(
+            f"the flag means at {flag_side}; for at {requested_side}, write a rule in onnxledger.toml"
+        )
     return limit
 
 

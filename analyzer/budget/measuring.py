@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from analyzer.account.doubt import LOOK, Range, say_unread
+from analyzer.account.doubt import COMPARE_HINT, Range, describe_unread
 from analyzer.account.findings import ABSENT, HIGHEST_OF_ONNX, UNCOUNTED, UNREAD
 from analyzer.account.group.keys import are_modules, choose_key, label_members
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.budget.amounts import name_operator
 from analyzer.budget.record import Unit
-from analyzer.budget.selecting import Endless, Selection, Unknown
+from analyzer.budget.selecting import Infinite, Selection, Unknown
 from analyzer.model import DEFAULT_DOMAIN, Key, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
 from analyzer.text import format_count, printable_name, shorten
@@ -241,8 +241,8 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
             return Unknown(lacking)
         return min(versions.values()) if lowest else max(versions.values())
     if metric in _WHOLE:
-        if metric == "calls" and (endless := _find_endless(ledger)):
-            return endless
+        if metric == "calls" and (infinite := _find_infinite(ledger)):
+            return infinite
         parts = _WHOLE[metric](ledger)
         return parts if isinstance(parts, Unknown) else sum(parts.values())
     if metric == "nodes":
@@ -251,13 +251,13 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
         return ledger.file_nbytes
     if metric in ("duplicates", "opaque") and ledger.content == "none":
         what = "copies" if metric == "duplicates" else "opaque elements"
-        return Unknown(f"contents were not read, so {what} are unknown; {LOOK}")
+        return Unknown(f"contents were not read, so {what} are unknown; {COMPARE_HINT}")
     if metric == "duplicates" and not ledger.model.graphs and ledger.shared_nbytes:
         return Unknown(
             "the saved report does not say which tensors share their bytes; check the model itself"
         )
-    weights = map(_choose_weight(metric, part), part.entries)
-    return max(weights, default=0) if metric == "largest-tensor-bytes" else sum(weights)
+    amounts = map(_choose_measure(metric, part), part.entries)
+    return max(amounts, default=0) if metric == "largest-tensor-bytes" else sum(amounts)
 
 
 def _key_of(ledger: Ledger) -> str:
@@ -290,14 +290,14 @@ def list_parts(
             return Unknown(_NO_GRAPH)
         return Counter(name_operator(node.domain, node.op_type) for node in part.nodes)
     found: Counter[str] = Counter()
-    weigh = _choose_weight(metric, part)
+    measure_entry = _choose_measure(metric, part)
     if part.kind != "all" or metric not in _BY_GROUP:
         for entry in part.entries:
-            found[label(entry.tensor.key)] += weigh(entry)
+            found[label(entry.tensor.key)] += measure_entry(entry)
         return found
     labels = label_members(part.ledger, by or _key_of(part.ledger), depth)
     for entry, name in zip(part.ledger.entries, labels.entries, strict=True):
-        found[" / ".join(name)] += weigh(entry)
+        found[" / ".join(name)] += measure_entry(entry)
     return found + _list_accounts(part.ledger) if metric == "bytes" else found
 
 
@@ -313,7 +313,7 @@ def _list_accounts(ledger: Ledger) -> Counter[str]:
     return Counter({account.name: account.nbytes for account in ledger.accounts if account.name not in roles})
 
 
-def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
+def _choose_measure(metric: str, part: Selection) -> Callable[[Entry], int]:
     """Return the function that computes one tensor's share of a metric."""
     match metric:
         case "parameters":
@@ -325,8 +325,8 @@ def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
         case "unattributed":
             return lambda entry: entry.tensor.numel if entry.role is Role.UNATTRIBUTED else 0
         case "opaque":
-            held = part.whole.opaque
-            return lambda entry: entry.capacity if entry.tensor.key in held else 0
+            opaque_keys = part.whole.opaque
+            return lambda entry: entry.capacity if entry.tensor.key in opaque_keys else 0
         case "quantization-bytes":
             return lambda entry: entry.tensor.nbytes if entry.role is Role.QUANTIZATION else 0
         case "unused-bytes":
@@ -334,8 +334,8 @@ def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
         case "unused-tensors":
             return lambda entry: int(label(entry.tensor.key) in part.whole.unused)
         case "duplicates":
-            again = _find_stored_again(part)
-            return lambda entry: entry.tensor.nbytes if entry.tensor.key in again else 0
+            stored_again = _find_stored_again(part)
+            return lambda entry: entry.tensor.nbytes if entry.tensor.key in stored_again else 0
     return lambda entry: entry.tensor.nbytes  # bytes, stored-bytes, largest-tensor-bytes
 
 
@@ -360,12 +360,12 @@ def _find_lacking(metric: str, part: Selection) -> str:
     if metric in _VERSIONS:
         return _VERSIONS[metric](part.ledger)[1]
     if metric == "findings" and part.ledger.content == "none":
-        return f"contents were not read, so there may be more findings; {LOOK}"
+        return f"contents were not read, so there may be more findings; {COMPARE_HINT}"
     ids = UNREAD if metric == "bytes" and part.kind != "all" else _LACKING.get(metric, frozenset())
     own = None if part.kind == "all" else {label(entry.tensor.key) for entry in part.entries}
     for finding, subjects in part.whole.findings:
         if finding.id in ids and (own is None or not own.isdisjoint(subjects)):
-            return say_unread(finding)
+            return describe_unread(finding)
     if metric != "duplicates":
         return ""
     doubt = part.whole.doubt  # a tensor of a group may be a copy of one outside it
@@ -375,7 +375,7 @@ def _find_lacking(metric: str, part: Selection) -> str:
 # metrics of the model as a whole
 
 
-def _of_accounts(*names: str) -> Callable[[Ledger], Parts | Unknown]:
+def _account_finder(*names: str) -> Callable[[Ledger], Parts | Unknown]:
     def find(ledger: Ledger) -> Parts | Unknown:
         nbytes = {account.name: account.nbytes for account in ledger.accounts}
         if any(name not in nbytes for name in names):
@@ -401,20 +401,22 @@ def _list_findings(ledger: Ledger) -> Parts:
     return Counter(finding.id for finding in ledger.findings)
 
 
-def _find_endless(ledger: Ledger) -> Endless | None:
-    lost = [call for call in ledger.calls if call.calls is None]
-    if not lost:
+def _find_infinite(ledger: Ledger) -> Infinite | None:
+    uncounted = [call for call in ledger.calls if call.calls is None]
+    if not uncounted:
         return None
-    turning = [call for call in lost if call.is_recursive]
-    names = sorted({printable_name("/".join(call.function.path)) for call in turning or lost})
+    recursive = [call for call in uncounted if call.is_recursive]
+    names = sorted({printable_name("/".join(call.function.path)) for call in recursive or uncounted})
     others = f" and {format_count(len(names) - 1)} more" if len(names) > 1 else ""
-    does = "calls itself, so that its body is inserted without end" if turning else "is called without end"
-    does = (
-        does
-        if turning or any(finding.id == "recursive-function" for finding in ledger.findings)
+    problem = (
+        "calls itself, so that its body is inserted without end" if recursive else "is called without end"
+    )
+    problem = (
+        problem
+        if recursive or any(finding.id == "recursive-function" for finding in ledger.findings)
         else "is called more than 2^128 times"
     )
-    return Endless(f"{shorten(names[0], _LONGEST)}{others} {does}")
+    return Infinite(f"{shorten(names[0], _LONGEST)}{others} {problem}")
 
 
 _LONGEST = 100
@@ -431,8 +433,8 @@ def _list_calls(ledger: Ledger) -> Parts | Unknown:
 
 _WHOLE: Mapping[str, Callable[[Ledger], Parts | Unknown]] = {
     "calls": _list_calls,
-    "metadata-bytes": _of_accounts(NODE_METADATA, METADATA),
-    "orphaned-bytes": _of_accounts(ORPHANED, UNKNOWN),
+    "metadata-bytes": _account_finder(NODE_METADATA, METADATA),
+    "orphaned-bytes": _account_finder(ORPHANED, UNKNOWN),
     "external-bytes": _list_external,
     "external-outside": _list_outside,
     "findings": _list_findings,
@@ -490,11 +492,11 @@ _VERSIONS: Mapping[str, Callable[[Ledger], tuple[Parts, str]]] = {
 def _list_used(part: Selection, name: Callable[[str, str], str]) -> Parts | Unknown:
     """Count operators of nodes, without calls of local functions; a saved report has them for the whole model only."""
     if part.nodes is None:
-        told = part.ledger.told_operators
-        if told is None or part.name:
+        operator_counts = part.ledger.told_operators
+        if operator_counts is None or part.name:
             return Unknown(_NO_GRAPH)
         found: Counter[str] = Counter()
-        for (domain, op_type), count in told.items():
+        for (domain, op_type), count in operator_counts.items():
             found[name(domain, op_type)] += count
         return found
     calls = part.ledger.wiring.calls

@@ -34,7 +34,7 @@ class Unknown(Frozen):
     reason: str
 
 
-class Endless(Unknown):
+class Infinite(Unknown):
     """Reason why a number is infinite, so that it exceeds every maximum."""
 
 
@@ -90,8 +90,8 @@ class Whole:  # no slots: cached_property needs __dict__
             for label in {member.label(1), member.label(2)}:
                 found[label].entries.append(number)
         for number, place in enumerate(ledger.model.places()):
-            held = blocks.nodes.get(place)
-            for label in {held.label(1), held.label(2)} if held is not None else ():
+            node_member = blocks.nodes.get(place)
+            for label in {node_member.label(1), node_member.label(2)} if node_member is not None else ():
                 found[label].nodes.append(number)
         return found
 
@@ -109,10 +109,10 @@ class Whole:  # no slots: cached_property needs __dict__
     def _find_leading(self, kind: Kind, depth: int) -> _Leading:
         found: dict[tuple[str, ...], list[Members]] = defaultdict(list)
         members: Mapping[Any, Members] = self.by_scope if kind == "scope" else self.by_block or {}
-        for name, held in members.items():
+        for name, group in members.items():
             parts = () if name is None else tuple(name.split(".", depth)[:depth])
             if len(parts) == depth:
-                found[parts].append(held)
+                found[parts].append(group)
         return _Leading(found, tuple(map(frozenset, zip(*found, strict=True))))
 
     def find(self, group: str, groups: Mapping[str, Searcher]) -> tuple[Selection, ...] | Unknown:
@@ -193,7 +193,7 @@ class Selection(Frozen):
 
 
 def select(
-    of: Ledger | Whole, group: str | None, groups: Mapping[str, Searcher]
+    model: Ledger | Whole, group: str | None, groups: Mapping[str, Searcher]
 ) -> tuple[Selection, ...] | Unknown:
     """Select a rule's group: one of the project's own, else a scope with all below it, else a block, else a glob.
 
@@ -201,11 +201,11 @@ def select(
     as it has itself: `encoder.layer.*` selects each layer as a whole. There may be several, in natural order.
 
     Args:
-        of: a model; or a `Whole` made from it, so that many groups share its indexes.
+        model: a model; or a `Whole` made from it, so that many groups share its indexes.
         group: the group's name; None selects all of the model.
         groups: the project's own groups.
     """
-    whole = of if isinstance(of, Whole) else Whole(of)
+    whole = model if isinstance(model, Whole) else Whole(model)
     ledger = whole.ledger
     if group is None:
         return (Selection(ledger, "all", "", ledger.entries, whole.nodes, whole),)
@@ -218,13 +218,13 @@ def _find(whole: Whole, group: str, groups: Mapping[str, Searcher]) -> tuple[Sel
         return (
             (found,)
             if _has_any(found)
-            else Unknown(f"no tensor and no node of the model is in the group {_show(group)}")
+            else Unknown(f"no tensor and no node of the model is in the group {_quote_name(group)}")
         )
     for exact in (_scope(whole, group), _block(whole, group)):
         if _has_any(exact):
             return (exact,)
     globbed = _glob(whole, group)
-    return globbed or Unknown(_nothing(whole.ledger, group, groups))
+    return globbed or Unknown(_describe_missing(whole.ledger, group, groups))
 
 
 def _search(whole: Whole, name: str, pattern: Searcher) -> Selection:
@@ -268,24 +268,29 @@ def _glob(whole: Whole, pattern: str) -> tuple[Selection, ...]:
             if len(found) < len(texts):
                 fitting = [parts for parts in fitting if parts[position] in found]
         if fitting:
-            named = {".".join(parts): leading.members[parts] for parts in fitting}
-            return tuple(whole.select(kind, name, named[name]) for name in sorted(named, key=natural_order))
+            members_by_name = {".".join(parts): leading.members[parts] for parts in fitting}
+            return tuple(
+                whole.select(kind, name, members_by_name[name])
+                for name in sorted(members_by_name, key=natural_order)
+            )
     return ()
 
 
-def _nothing(ledger: Ledger, group: str, groups: Mapping[str, Searcher]) -> str:
+def _describe_missing(ledger: Ledger, group: str, groups: Mapping[str, Searcher]) -> str:
     """Return the reason why a name selects nothing, with the closest names."""
     import difflib  # only a mistake needs it
 
     depth = group.count(".") + 1
-    names = sorted({*groups, *_known(ledger, depth), *_known(ledger, depth + 1)}, key=natural_order)
-    near = difflib.get_close_matches(group[:_LONGEST], names[:_MOST_NAMES], 3)
-    hint = f"; the nearest: {', '.join(map(_show, near))}" if near else ""
-    lacks = "" if ledger.blocks is not None else "; the report does not say which blocks there are"
-    return f"no group, scope or block of the model is called {_show(group)}{hint}{lacks}"
+    names = sorted(
+        {*groups, *_list_candidates(ledger, depth), *_list_candidates(ledger, depth + 1)}, key=natural_order
+    )
+    nearest = difflib.get_close_matches(group[:_LONGEST], names[:_MOST_NAMES], 3)
+    hint = f"; the nearest: {', '.join(map(_quote_name, nearest))}" if nearest else ""
+    blocks_hint = "" if ledger.blocks is not None else "; the report does not say which blocks there are"
+    return f"no group, scope or block of the model is called {_quote_name(group)}{hint}{blocks_hint}"
 
 
-def _known(ledger: Ledger, depth: int) -> Iterator[str]:
+def _list_candidates(ledger: Ledger, depth: int) -> Iterator[str]:
     """Yield names that the user may have meant: scopes of as many parts, and blocks."""
     scopes = {entry.scope for entry in ledger.entries if entry.has_scope} | set(ledger.node_scopes.values())
     for scope in scopes:
@@ -296,5 +301,5 @@ def _known(ledger: Ledger, depth: int) -> Iterator[str]:
         yield from (member.label(depth) for member in ledger.blocks.entries.values())
 
 
-def _show(name: str) -> str:
+def _quote_name(name: str) -> str:
     return repr(shorten(name, _LONGEST))

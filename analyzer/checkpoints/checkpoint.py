@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from analyzer.checkpoints import Original, Weights
-from analyzer.checkpoints.packed import PackedWeights, find_packed, read_quantization, tell_packed
+from analyzer.checkpoints.packed import PackedWeights, describe_packed, find_packed, read_quantization
 from analyzer.checkpoints.statedict import NamedTensor, describe_by_names, listed, plain_names
 from analyzer.errors import ExternalDataError, ManifestError, ModelReadError
 from analyzer.json_files import load_json
@@ -191,7 +191,7 @@ def open_checkpoint(path: Path | str) -> Original:
     source = {"source": str(path), "kind": kind.value if kind else "safetensors", "weights": "checkpoint"}
     weights: Weights = MappedWeights({**other, **opened.places, **by_name})
     if packed:
-        weights, notes = PackedWeights(weights, packed), (*notes, *tell_packed(packed))
+        weights, notes = PackedWeights(weights, packed), (*notes, *describe_packed(packed))
     return describe_by_names(tensors, source, weights, notes)
 
 
@@ -308,7 +308,7 @@ def _open_file(file: LocalFile) -> _Opened:
         length = int.from_bytes(start, "little")
         header: dict[str, Any] = json.loads(file.read(_LENGTH, length))
     except (SafetensorError, OSError, ValueError) as error:
-        raise ManifestError(_why_not(file, error)) from error
+        raise ManifestError(_explain_refusal(file, error)) from error
     except ModelReadError as error:
         raise ManifestError(str(error)) from error
     metadata = header.pop("__metadata__", None) or {}
@@ -329,7 +329,7 @@ def _place(file: LocalFile, data: int, name: str, item: Mapping[str, Any]) -> _P
     return _Place(file, data + start, end - start, dtype, tuple(item["shape"]))
 
 
-def _why_not(file: LocalFile, error: Exception) -> str:
+def _explain_refusal(file: LocalFile, error: Exception) -> str:
     """Return the message for a file that `safetensors` refuses: the mistake, its place, and a remedy."""
     start = file.read(0, 1 << 10)
     length = int.from_bytes(start[:_LENGTH], "little")

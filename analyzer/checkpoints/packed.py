@@ -123,13 +123,13 @@ def find_packed(
         tensors: type and shape of each tensor, by name.
         config: `quantization_config`, if it is known.
     """
-    told = str((config or {}).get("checkpoint_format") or "")
+    checkpoint_format = str((config or {}).get("checkpoint_format") or "")
     found = {}
     for name in tensors:
         stem, _, leaf = name.rpartition(".")
         prefix = f"{stem}." if stem else ""
         if leaf == "qweight" and f"{prefix}weight" not in tensors:
-            made = _of_layer(prefix, tensors, is_less_one=told != "gptq_v2")
+            made = _of_layer(prefix, tensors, is_less_one=checkpoint_format != "gptq_v2")
             if made is not None:
                 found[made.name] = made
     return found
@@ -171,16 +171,18 @@ def read_quantization(folder: Path) -> Mapping[str, Any] | None:
     return None
 
 
-def tell_packed(found: Mapping[str, Packed]) -> tuple[str, ...]:
+def describe_packed(found: Mapping[str, Packed]) -> tuple[str, ...]:
     """Return remarks for the user on packed weights, one for each method and width.
 
-    >>> tell_packed({"a.weight": Packed("a.weight", "awq", 4, (8, 64), 2, False, False)})
+    >>> describe_packed({"a.weight": Packed("a.weight", "awq", 4, (8, 64), 2, False, False)})
     ('1 weight decoded from AWQ codes of 4 bits in 2 groups or fewer',)
     """
-    told = []
+    remarks = []
     for method, bits in sorted({(each.method, each.bits) for each in found.values()}):
         those = [each for each in found.values() if (each.method, each.bits) == (method, bits)]
         most = max(each.groups for each in those)
         many = f"{len(those):,} weight{'s' if len(those) > 1 else ''}"
-        told.append(f"{many} decoded from {method.upper()} codes of {bits} bits in {most:,} groups or fewer")
-    return tuple(told)
+        remarks.append(
+            f"{many} decoded from {method.upper()} codes of {bits} bits in {most:,} groups or fewer"
+        )
+    return tuple(remarks)

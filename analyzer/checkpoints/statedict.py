@@ -112,7 +112,7 @@ def describe_by_names(
     return Original(manifest, weights, notes)
 
 
-def because(original: Original, path: Path, reason: str) -> Original:
+def add_reason(original: Original, path: Path, reason: str) -> Original:
     """Return the original with a note of why only names separated parameters from buffers."""
     note = f"{path}: parameters and buffers are told apart by their names: {reason}"
     return replace(original, notes=(note, *original.notes))

@@ -12,8 +12,8 @@ import click
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
-    Bounded,
-    Judged,
+    FindingOptions,
+    ReadOptions,
     bounding,
     bundle,
     configuring,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.verify.judged import DriftLimit
 
 
-class _Limited(Frozen):
+class _LimitOptions(Frozen):
     """Options that make rules: the budget on the command line."""
 
     max_parameters: str | None
@@ -58,11 +58,11 @@ class _Limited(Frozen):
         from analyzer.budget.flags import make_rules
 
         names = [each.name for each in dataclasses.fields(self)]
-        given = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
-        return make_rules({flag: value for flag, value in given.items() if value not in (None, False)})
+        values = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return make_rules({flag: value for flag, value in values.items() if value not in (None, False)})
 
 
-class _Settled(Frozen):
+class _ConfigOptions(Frozen):
     """Options for the project's config, and for the baseline of its rules."""
 
     baseline: str | None
@@ -88,9 +88,9 @@ def _limit(name: str, text: str, metavar: str = "LIMIT") -> Callable[[Any], Any]
     return click.option(name, metavar=metavar, help=text)
 
 
-_limiting = bundle(
+_limit_options = bundle(
     "limited",
-    _Limited,
+    _LimitOptions,
     _limit("--max-parameters", "Limit the parameters: 110M, or '+2 % over main.json'."),
     _limit("--max-bytes", "Limit the bytes of all files: 450MiB, or '+5 MB over main.json'."),
     _limit("--max-metadata-bytes", "Limit the bytes of strippable metadata, such as stack traces on nodes."),
@@ -112,9 +112,9 @@ _limiting = bundle(
     click.option("--no-unused", is_flag=True, help="Refuse initializers that no output depends on."),
 )
 
-_settling = bundle(
+_config_options = bundle(
     "settled",
-    _Settled,
+    _ConfigOptions,
     click.option(
         "--baseline",
         metavar="FILE",
@@ -135,7 +135,7 @@ _settling = bundle(
     ),
 )
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", shell_complete=complete_files)
-@_limiting
+@_limit_options
 @click.option(
     "--max-memory",
     multiple=True,
@@ -159,7 +159,7 @@ _settling = bundle(
     help="Run MODEL and PyTorch's side in its folder, and require this signal-to-error ratio: 40dB. "
     "'40dB against fp32.onnx' compares with that file instead.",
 )
-@_settling
+@_config_options
 @judging
 @click.option(
     "--content",
@@ -170,15 +170,15 @@ _settling = bundle(
 @answering("BudgetReport", rows=5)
 def check(
     models: tuple[str, ...],
-    limited: _Limited,
+    limited: _LimitOptions,
     max_memory: tuple[str, ...],
     optimization: str | None,
     max_macs: tuple[str, ...],
     max_drift: str | None,
-    settled: _Settled,
-    judged: Judged,
+    settled: _ConfigOptions,
+    judged: FindingOptions,
     content: ContentMode | None,
-    bounded: Bounded,
+    bounded: ReadOptions,
     run: Run,
 ) -> None:
     """Is MODEL within its budgets?
@@ -204,8 +204,8 @@ def check(
     if any(map(is_lake, models)):
         if drift is not None:
             raise UsageError("--max-drift: a lake has no models to run; name an .onnx file")
-        for option, given in (("--max-memory", room), ("--max-macs", work)):
-            if given:
+        for option, limits in (("--max-memory", room), ("--max-macs", work)):
+            if limits:
                 raise UsageError(
                     f"{option}: a lake holds no graphs; name the models, or query macs and memory_bytes with `sql` in "
                     "a lake that was surveyed with --shape"
@@ -214,9 +214,9 @@ def check(
         return
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
-    names, lost = _find_models(models, bounded)
+    names, unreadable = _find_models(models, bounded)
     _refuse_units(models)
-    _check_named(rules, names, baseline)
+    _check_baselines_exist(rules, names, baseline)
     inputs = [
         *models,
         *names,
@@ -228,14 +228,16 @@ def check(
     ]
     run.guard(*(path for name in filter(None, inputs) for path in list_inputs(str(name))))
     reader = _Reader(run, bounded, content)
-    ledgers = reader.read_all(names, lost)
+    ledgers = reader.read_all(names, unreadable)
     run.guard(*(path for ledger in ledgers.values() for path in ledger.model.paths))
     is_any = settled.baseline_any or config.baseline_any
-    report = _ask(rules, ledgers, lost, baseline, config, reader, judged, is_any_baseline=is_any)
-    more = (*_judge_runs(room, ledgers, lost), *_judge_runs(work, ledgers, lost))
+    report = _check_budgets(
+        rules, ledgers, unreadable, baseline, config, reader, judged, is_any_baseline=is_any
+    )
+    run_verdicts = (*_judge_runs(room, ledgers, unreadable), *_judge_runs(work, ledgers, unreadable))
     if drift is not None:
-        more += tuple(_judge_drift(drift, ledgers, lost, run))
-    _leave(replace(report, verdicts=(*report.verdicts, *more)), judged, run)
+        run_verdicts += tuple(_judge_drift(drift, ledgers, unreadable, run))
+    _finish_check(replace(report, verdicts=(*report.verdicts, *run_verdicts)), judged, run)
 
 
 def _refuse_units(models: Iterable[str]) -> None:
@@ -288,10 +290,10 @@ def _drift(text: str | None) -> DriftLimit | None:
 
 
 def _judge_drift(
-    limit: DriftLimit, ledgers: Iterable[str], lost: Iterable[str], run: Run
+    limit: DriftLimit, ledgers: Iterable[str], unreadable: Iterable[str], run: Run
 ) -> Iterator[Verdict]:
     """Yield a verdict for each model, which runs beside the PyTorch side in its folder, or beside another file."""
-    from analyzer.commands.options import Sourced
+    from analyzer.commands.options import SourceOptions
     from analyzer.commands.pytorch import find_beside
     from analyzer.commands.verify import Weights, verify_source
     from analyzer.process.child import Limits
@@ -320,7 +322,7 @@ def _judge_drift(
                 report = verify_source(
                     run.audit(name),
                     beside or "",
-                    Sourced(None, False),
+                    SourceOptions(None, False),
                     Weights(False, 0),
                     _SEEDS,
                     Limits(_MOST_SECONDS),
@@ -331,7 +333,7 @@ def _judge_drift(
             yield skip_drift(limit, name, str(error))
         else:
             yield judge_drift(limit, name, report)
-    for name in lost:
+    for name in unreadable:
         yield skip_drift(limit, name, "the model cannot be read")
 
 
@@ -342,7 +344,7 @@ _MOST_SECONDS = 600.0
 
 
 def _judge_runs(
-    limits: Iterable[MemoryLimit | WorkLimit], ledgers: dict[str, Ledger], lost: dict[str, str]
+    limits: Iterable[MemoryLimit | WorkLimit], ledgers: dict[str, Ledger], unreadable: dict[str, str]
 ) -> Iterator[Verdict]:
     """Yield a verdict for each limit on each model, also for models that cannot be read."""
     for limit in limits:
@@ -356,7 +358,7 @@ def _judge_runs(
                 yield judge_work(limit, name, ledger)
             else:
                 yield judge_memory(limit, name, ledger)
-        for name in lost:
+        for name in unreadable:
             unit = Unit.MACS if isinstance(limit, WorkLimit) else Unit.BYTES
             yield skip(limit.rule, unit, name, Skipped.NOT_EVALUATED, "the model cannot be read")
 
@@ -365,9 +367,9 @@ def _check_lake(
     models: Sequence[str],
     rules: Sequence[Rule],
     config: Config,
-    settled: _Settled,
-    judged: Judged,
-    bounded: Bounded,
+    settled: _ConfigOptions,
+    judged: FindingOptions,
+    bounded: ReadOptions,
     content: ContentMode | None,
     run: Run,
 ) -> None:
@@ -397,21 +399,21 @@ def _check_lake(
         content=content,
         stamp=time_stamp() if judged.stamp else None,
     )
-    _leave(report, judged, run)
+    _finish_check(report, judged, run)
 
 
 def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | None) -> list[str]:
     """Return all baselines that the rules compare with."""
-    from analyzer.budget.evaluate import is_about, name_baseline
+    from analyzer.budget.evaluate import applies_to, name_baseline
     from analyzer.budget.record import Over
 
     over = [(rule, rule.limit) for rule in rules if isinstance(rule.limit, Over) and rule.is_asked]
-    pairs = ((limit, model) for model in models for rule, limit in over if is_about(rule, model))
-    named = (name_baseline(limit, baseline, model) for limit, model in pairs)
-    return list(dict.fromkeys(filter(None, named)))
+    pairs = ((limit, model) for model in models for rule, limit in over if applies_to(rule, model))
+    found = (name_baseline(limit, baseline, model) for limit, model in pairs)
+    return list(dict.fromkeys(filter(None, found)))
 
 
-def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | None) -> None:
+def _check_baselines_exist(rules: Iterable[Rule], models: Sequence[str], baseline: str | None) -> None:
     """Refuse a missing baseline even if no rule needs it now: the user would believe that it guards the model.
 
     A missing baseline that a rule needs is reported in its verdict.
@@ -423,15 +425,15 @@ def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | N
     from analyzer.budget.record import Over
     from analyzer.model.ranges import is_url
 
-    asked = set(_baselines(rules, models, baseline))
+    needed = set(_baselines(rules, models, baseline))
     limits = [Over((), baseline), *(rule.limit for rule in rules if rule.is_asked)]
     over = [limit for limit in limits if isinstance(limit, Over)]
     for name in (name_baseline(limit, baseline, model) for model in models for limit in over):
-        if name is not None and name not in asked and not is_url(name) and not Path(name).exists():
+        if name is not None and name not in needed and not is_url(name) and not Path(name).exists():
             raise UsageError(f"{name}: the baseline does not exist; create it, or name none")
 
 
-def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Settled) -> None:
+def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _ConfigOptions) -> None:
     """Refuse a rule on growth without a baseline; the config's own rules were checked on loading.
 
     Raises:
@@ -453,14 +455,14 @@ def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Sett
             )
 
 
-def _ask(
+def _check_budgets(
     rules: Sequence[Rule],
     ledgers: dict[str, Ledger],
-    lost: dict[str, str],
+    unreadable: dict[str, str],
     baseline: str | None,
     config: Config,
     reader: _Reader,
-    judged: Judged,
+    judged: FindingOptions,
     *,
     is_any_baseline: bool,
 ) -> BudgetReport:
@@ -473,7 +475,7 @@ def _ask(
         report = check_models(
             rules,
             ledgers,
-            lost,
+            unreadable,
             baseline=baseline,
             read=reader.read,
             groups=config.groups,
@@ -486,7 +488,7 @@ def _ask(
     return replace(report, verdicts=(*report.verdicts, *strict))
 
 
-def _leave(report: BudgetReport, judged: Judged, run: Run) -> None:
+def _finish_check(report: BudgetReport, judged: FindingOptions, run: Run) -> None:
     """Emit the report, and leave with its exit code.
 
     Raises:
@@ -494,17 +496,20 @@ def _leave(report: BudgetReport, judged: Judged, run: Run) -> None:
     """
     try:
         run.finish(
-            report, Judged(False, False, judged.ignore), failed=bool(report.failed), answered=report.passed
+            report,
+            FindingOptions(False, False, judged.ignore),
+            failed=bool(report.failed),
+            answered=report.passed,
         )
     finally:
         if report.unreadable:
-            run.tell(f"onnxledger: {len(report.unreadable):,} of {len(report.models):,} cannot be read")
+            run.notify(f"onnxledger: {len(report.unreadable):,} of {len(report.models):,} cannot be read")
 
 
 class _Reader:
     """Reader of models and saved reports, which reads each once."""
 
-    def __init__(self, run: Run, bounded: Bounded, content: ContentMode | None) -> None:
+    def __init__(self, run: Run, bounded: ReadOptions, content: ContentMode | None) -> None:
         self._run, self._bounded, self._content = run, bounded, content
         self._known: dict[str, Ledger | OnnxLedgerError] = {}
 
@@ -521,18 +526,18 @@ class _Reader:
             raise found
         return found
 
-    def read_all(self, names: Iterable[str], lost: dict[str, str]) -> dict[str, Ledger]:
-        """Return the ledgers of all models; add the errors of unreadable ones to `lost`."""
+    def read_all(self, names: Iterable[str], unreadable: dict[str, str]) -> dict[str, Ledger]:
+        """Return the ledgers of all models; add the errors of unreadable ones to `unreadable`."""
         ledgers = {}
         for name in names:
             try:
                 ledgers[name] = self.read(name)
             except OnnxLedgerError as error:
-                lost[name] = str(error).removeprefix(f"{name}: ")
+                unreadable[name] = str(error).removeprefix(f"{name}: ")
         return ledgers
 
     def _try(self, name: str) -> Ledger | OnnxLedgerError:
-        from analyzer.budget.evaluate import looked_at_less
+        from analyzer.budget.evaluate import find_content_shortfall
         from analyzer.documents import is_saved_report
 
         try:
@@ -540,8 +545,8 @@ class _Reader:
                 from analyzer.documents.saved import load_report
 
                 ledger = load_report(name)
-                less = looked_at_less(ledger, self._content)
-                return UsageError(f"{name}: {less}; make the report again so") if less else ledger
+                shortfall = find_content_shortfall(ledger, self._content)
+                return UsageError(f"{name}: {shortfall}; make the report again so") if shortfall else ledger
             return self._run.read(name, self._bounded, self._content)
         except OnnxLedgerError as error:
             return error
@@ -549,18 +554,18 @@ class _Reader:
             return UsageError(f"{name}: cannot be read: {error.strerror or error}")
 
 
-def _find_models(models: Sequence[str], bounded: Bounded) -> tuple[list[str], dict[str, str]]:
+def _find_models(models: Sequence[str], bounded: ReadOptions) -> tuple[list[str], dict[str, str]]:
     """Return the models that the arguments name, each once, and the errors of folders or names without models."""
     from analyzer.account.artifact import is_artifact
     from analyzer.survey import find_models
 
     names: dict[str, None] = {}
-    lost: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     for model in models:
         is_one = bounded.artifact or is_artifact(model)
         for found in [model] if is_one else find_models([model], every_name=True):
             if isinstance(found, str):
                 names[found] = None
             else:
-                lost[found.path] = found.error.removeprefix(f"{found.path}: ")
-    return list(names), lost
+                unreadable[found.path] = found.error.removeprefix(f"{found.path}: ")
+    return list(names), unreadable

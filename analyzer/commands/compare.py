@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import Bounded, Grouped, bounding, grouping
+from analyzer.commands.options import GroupOptions, ReadOptions, bounding, grouping
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger, list_inputs, with_macs
 from analyzer.errors import UsageError
 from analyzer.process import load_numpy
@@ -46,10 +46,10 @@ if TYPE_CHECKING:  # `--help` does not need these
 def compare(
     a: str,
     b: str,
-    grouped: Grouped,
+    grouped: GroupOptions,
     content: ContentMode | None,
     shapes: tuple[str, ...],
-    bounded: Bounded,
+    bounded: ReadOptions,
     run: Run,
 ) -> None:
     """What changed from OLD to NEW, group by group, tensor by tensor?
@@ -91,7 +91,7 @@ def compare(
     run.emit(compare_ledgers(ours, theirs, *groupings, content=content or "none", followed=followed))
 
 
-def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:
+def _group(ours: Ledger, theirs: Ledger, grouped: GroupOptions) -> tuple[Grouping, Grouping]:
     """Group both sides by the same keys at the same depth, or in the user's groups."""
     from analyzer.comparison import group_alike
 
@@ -100,7 +100,7 @@ def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Gr
     return group_alike(ours, theirs, grouped.by, grouped.depth)
 
 
-def _compare_timings(a: str, b: str, grouped: Grouped, run: Run) -> None:
+def _compare_timings(a: str, b: str, grouped: GroupOptions, run: Run) -> None:
     """Compare two saved timings, by the groups that they were timed in.
 
     Raises:

@@ -8,8 +8,8 @@ import click
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
-    Bounded,
-    Grouped,
+    GroupOptions,
+    ReadOptions,
     bounding,
     bundle,
     grouping,
@@ -23,11 +23,11 @@ from analyzer.process import load_numpy
 from analyzer.records import Frozen, replace
 
 if TYPE_CHECKING:  # `--help` does not need these
-    from analyzer.cost.memory.answer import Asked
+    from analyzer.cost.memory.answer import MemoryQuery
     from analyzer.timing.inputs.sizes import Shapes
 
 
-class _Roomy(Frozen):
+class _MemoryOptions(Frozen):
     """Options for the memory of a run."""
 
     memory: str | None
@@ -36,7 +36,7 @@ class _Roomy(Frozen):
     optimization: str | None
     measured: bool
 
-    def asked(self, shapes: Shapes) -> Asked | None:
+    def asked(self, shapes: Shapes) -> MemoryQuery | None:
         """Return the question about memory, as the library takes it; None if there is none.
 
         Raises:
@@ -50,23 +50,23 @@ class _Roomy(Frozen):
             return None
         if self.memory and self.device is not None:
             raise UsageError("--memory SIZE and --device: give one of them")
-        from analyzer.cost.memory.answer import Asked
+        from analyzer.cost.memory.answer import MemoryQuery
         from analyzer.cost.memory.devices import find_device
 
         device = None if self.device is None else find_device(self.device)
-        there = None if device is None else device.nbytes
-        return Asked(
+        capacity = None if device is None else device.nbytes
+        return MemoryQuery(
             shapes,
             self.past,
-            parse_size("--memory", self.memory) if self.memory else there,
+            parse_size("--memory", self.memory) if self.memory else capacity,
             self.optimization,
             is_gpu=device is not None and device.is_gpu,
         )
 
 
-_roomy = bundle(
+_memory_options = bundle(
     "roomy",
-    _Roomy,
+    _MemoryOptions,
     click.option(
         "--memory",
         metavar="[SIZE]",
@@ -116,7 +116,7 @@ _roomy = bundle(
     metavar="SOURCE",
     help="Compare the MACs with the closed form of a config: a config.json, a folder or a preset.",
 )
-@_roomy
+@_memory_options
 @grouping
 @stamping
 @bounding
@@ -125,10 +125,10 @@ def cost(
     model: str,
     shapes: tuple[str, ...],
     against: str | None,
-    roomy: _Roomy,
-    grouped: Grouped,
+    roomy: _MemoryOptions,
+    grouped: GroupOptions,
     stamp: bool,
-    bounded: Bounded,
+    bounded: ReadOptions,
     run: Run,
 ) -> None:
     """How much work and memory does MODEL take, per subgraph?
@@ -148,8 +148,8 @@ def cost(
     from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
-    wanted = parse_shapes(shapes)
-    asked = roomy.asked(wanted)
+    requested = parse_shapes(shapes)
+    question = roomy.asked(requested)
     check_artifact(bounded, [model])
     ledger = run.audit(model, bounded, "none")
     own = grouped.own_groups(ledger)
@@ -157,22 +157,24 @@ def cost(
         ledger,
         grouped.by,
         grouped.depth,
-        resolve_sizes(ledger, with_past(wanted, roomy.past)),
+        resolve_sizes(ledger, with_past(requested, roomy.past)),
         labels=label_own(ledger, own.patterns) if own is not None else None,
         stamp=time_stamp() if stamp else None,
     )
     if against is not None:
         from analyzer.commands.formula import read_source_config
-        from analyzer.cost.against import hold_work
+        from analyzer.cost.against import compare_work
 
-        report = replace(report, against=hold_work(ledger, *read_source_config(against, run)))
-    if asked is not None:
+        report = replace(report, against=compare_work(ledger, *read_source_config(against, run)))
+    if question is not None:
         from analyzer.cost.memory.answer import answer_memory
 
-        report = replace(report, memory=answer_memory(ledger, asked))
+        report = replace(report, memory=answer_memory(ledger, question))
     if roomy.measured:
         from analyzer.cost.measured import measure_run
-        from analyzer.cost.memory.answer import Asked
+        from analyzer.cost.memory.answer import MemoryQuery
 
-        report = replace(report, measured=measure_run(ledger, report, asked or Asked(wanted, roomy.past)))
+        report = replace(
+            report, measured=measure_run(ledger, report, question or MemoryQuery(requested, roomy.past))
+        )
     run.finish(report, failed=report.has_parted, answered=report.is_compared)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.commands.help import command
-from analyzer.commands.options import Grouped, Sourced, grouping, randomizing, seeding, sourcing
+from analyzer.commands.options import GroupOptions, SourceOptions, grouping, randomizing, seeding, sourcing
 from analyzer.commands.pytorch import complete_presets, import_exporter, reconcile_with, report_reconciliation
 from analyzer.commands.run import (
     Run,
@@ -97,8 +97,8 @@ _MOST_SECONDS = 600.0
 def export(
     source: str,
     directory: Path,
-    sourced: Sourced,
-    grouped: Grouped,
+    sourced: SourceOptions,
+    grouped: GroupOptions,
     verifies: bool,
     run: Run,
     **options: Any,
@@ -114,7 +114,9 @@ def export(
         raise UsageError(
             "--verify: runs one file, but --generation makes several; run verify on each of them"
         )
-    files = exporter.export_source(source, directory, say=run.tell, **dataclasses.asdict(sourced), **options)
+    files = exporter.export_source(
+        source, directory, say=run.notify, **dataclasses.asdict(sourced), **options
+    )
     (directory / VERIFY_FILE).unlink(missing_ok=True)  # from an earlier export
     from analyzer.checkpoints import Original
     from analyzer.manifest import MANIFEST_FILE
@@ -134,7 +136,7 @@ def export(
         raise click.exceptions.Exit(EXIT_FINDING if is_bad else EXIT_NO_ANSWER)
 
 
-def _verify(model: Path, directory: Path, sourced: Sourced, run: Run) -> VerifyReport:
+def _verify(model: Path, directory: Path, sourced: SourceOptions, run: Run) -> VerifyReport:
     """Run the file beside PyTorch; write the report to DIR/verify.json, and print it after the other as text."""
     from analyzer.commands.verify import Weights, verify_source
     from analyzer.formats import RenderOptions, render_report

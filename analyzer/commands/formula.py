@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.commands.help import command
-from analyzer.commands.options import Bounded, Sourced, bounding, bundle, sourcing, stamping, time_stamp
+from analyzer.commands.options import (
+    ReadOptions,
+    SourceOptions,
+    bounding,
+    bundle,
+    sourcing,
+    stamping,
+    time_stamp,
+)
 from analyzer.commands.pytorch import (
     check_exporter,
     complete_presets,
@@ -32,7 +40,7 @@ if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.reconciliation import Reconciliation
 
 
-class _Asked(Frozen):
+class _FormulaOptions(Frozen):
     """Options for the content of the report."""
 
     against: str | None
@@ -54,9 +62,9 @@ class _Asked(Frozen):
             )
 
 
-_asking = bundle(
+_formula_options = bundle(
     "asked",
-    _Asked,
+    _FormulaOptions,
     click.option(
         "--against", metavar="MODEL", help="Compare each term with the count in MODEL or in a checkpoint."
     ),
@@ -97,16 +105,16 @@ _asking = bundle(
     ),
 )
 @click.argument("source", shell_complete=complete_presets)
-@_asking
+@_formula_options
 @sourcing
 @bounding
 @stamping
 @answering("FormulaReport")
 def formula(
     source: str,
-    asked: _Asked,
-    sourced: Sourced,
-    bounded: Bounded,
+    asked: _FormulaOptions,
+    sourced: SourceOptions,
+    bounded: ReadOptions,
     stamp: bool,
     run: Run,
 ) -> None:
@@ -156,7 +164,7 @@ class _Counted(Frozen):
     census: Manifest | None = None
 
 
-def _count_source(files: SourceFiles, asked: _Asked, sourced: Sourced, run: Run) -> _Counted:
+def _count_source(files: SourceFiles, options: _FormulaOptions, sourced: SourceOptions, run: Run) -> _Counted:
     """Return the closed form of SOURCE if its family has one, else a derived formula."""
     from analyzer.formulas.counting import choose_family, count_config, parse_changes
 
@@ -164,14 +172,14 @@ def _count_source(files: SourceFiles, asked: _Asked, sourced: Sourced, run: Run)
     family = choose_family(config) if config is not None else None
     before = count_config(config, sourced.model_class, source=files.name) if config is not None else None
     if config is None or family is None or before is None:
-        return _derive(files, config, asked, sourced, run)
-    changes = parse_changes(family, asked.changes, before.class_name)
+        return _derive(files, config, options, sourced, run)
+    changes = parse_changes(family, options.changes, before.class_name)
     changed = count_config(config, sourced.model_class, changes, files.name) if changes else None
     census = _names_in(files, sourced, run)
-    if asked.census:
+    if options.census:
         # The class by its present name: a config may have the name of an earlier version.
-        named = replace(sourced, model_class=before.class_name)
-        census = _census(files, _change(config, family, changes), named, run)
+        with_class = replace(sourced, model_class=before.class_name)
+        census = _census(files, _change(config, family, changes), with_class, run)
     return _Counted(changed or before, before if changed else None, census)
 
 
@@ -199,7 +207,7 @@ def _read_config(files: SourceFiles, run: Run) -> Mapping[str, Any] | None:
     if known is not None:
         return known
     exporter = import_exporter(f"finding the config of {files.name}")
-    config: Mapping[str, Any] | None = exporter.read_source_config(files.name, say=run.tell)
+    config: Mapping[str, Any] | None = exporter.read_source_config(files.name, say=run.notify)
     return config
 
 
@@ -221,7 +229,7 @@ def read_source_config(source: str, run: Run) -> tuple[Mapping[str, Any], str]:
     return config, files.name
 
 
-def _names_in(files: SourceFiles, sourced: Sourced, run: Run) -> Manifest | None:
+def _names_in(files: SourceFiles, sourced: SourceOptions, run: Run) -> Manifest | None:
     """Return PyTorch's side if SOURCE has it: a manifest, or the header of a safetensors file."""
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
 
@@ -234,7 +242,9 @@ def _names_in(files: SourceFiles, sourced: Sourced, run: Run) -> Manifest | None
     return open_checkpoint(path).manifest
 
 
-def _census(files: SourceFiles, config: Mapping[str, Any] | None, sourced: Sourced, run: Run) -> Manifest:
+def _census(
+    files: SourceFiles, config: Mapping[str, Any] | None, sourced: SourceOptions, run: Run
+) -> Manifest:
     """Count the class of SOURCE on the meta device."""
     exporter = import_exporter("a census on the meta device")
     trust = sourced.trust_remote_code
@@ -243,7 +253,7 @@ def _census(files: SourceFiles, config: Mapping[str, Any] | None, sourced: Sourc
         manifest = exporter.census_config(config, model_class=sourced.model_class, trust_remote_code=trust)
     else:
         manifest = exporter.census_source(
-            files.name, model_class=sourced.model_class, meta=True, trust_remote_code=trust, say=run.tell
+            files.name, model_class=sourced.model_class, meta=True, trust_remote_code=trust, say=run.notify
         ).manifest
     return manifest
 
@@ -251,8 +261,8 @@ def _census(files: SourceFiles, config: Mapping[str, Any] | None, sourced: Sourc
 def _derive(
     files: SourceFiles,
     config: Mapping[str, Any] | None,
-    asked: _Asked,
-    sourced: Sourced,
+    options: _FormulaOptions,
+    sourced: SourceOptions,
     run: Run,
 ) -> _Counted:
     """Derive terms from the names of SOURCE's parameters, or from a census of its class."""
@@ -260,22 +270,22 @@ def _derive(
     from analyzer.formulas.derived import derive_formula
 
     manifest = _names_in(files, sourced, run)
-    if manifest is None or asked.census:
+    if manifest is None or options.census:
         manifest = _census(files, config, sourced, run)
     formula = derive_formula(manifest, files.name)
-    if not asked.changes:
+    if not options.changes:
         return _Counted(formula)
     if not config:
         raise UsageError(f"--set: {files.name} has no config whose fields could be set")
     names = import_exporter("a census on the meta device").field_names(config)
     known = [name for name in names if name not in ("model_type", "architectures")]  # --class sets these
-    changes = parse_config_changes(known, asked.changes)
+    changes = parse_config_changes(known, options.changes)
     changed = derive_formula(_census(files, {**config, **changes}, sourced, run), files.name)
     return _Counted(changed, formula)
 
 
 def _read_against(
-    against: str | None, sourced: Sourced, bounded: Bounded, run: Run
+    against: str | None, sourced: SourceOptions, bounded: ReadOptions, run: Run
 ) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
     """Read `--against`: PyTorch's side alone, or a model, with PyTorch's side if a manifest stands beside the file."""
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint

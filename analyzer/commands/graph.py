@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import Bounded, Grouped, Output, Written, bounding, grouping
+from analyzer.commands.options import GroupOptions, Output, OutputFiles, ReadOptions, bounding, grouping
 from analyzer.commands.run import (
     Run,
     check_artifact,
@@ -36,14 +36,14 @@ if TYPE_CHECKING:  # these need networkx and numpy, and `--help` does not
 _METRICS = ("parameters", "stored-elements", "bytes")
 
 
-class _Wanted(Frozen):
+class _GraphOptions(Frozen):
     """Options for the content of the graph; None: pictures are folded and omit groups without parameters."""
 
     collapse: bool
     fold: bool | None
     learned: bool | None
     metric: GraphMetric
-    grouped: Grouped
+    grouped: GroupOptions
 
     def collapses(self, style: str) -> bool:
         return self.collapse or style in PICTURES
@@ -56,7 +56,7 @@ class _Wanted(Frozen):
         """
         grouped = self.grouped
         grouped.check()
-        given = {
+        options = {
             "--by": grouped.by,
             "--depth": grouped.depth,
             "--group": grouped.groups or None,
@@ -64,10 +64,10 @@ class _Wanted(Frozen):
             "--fold": self.fold,
             "--learned": self.learned,
         }
-        idle = [option for option, value in given.items() if value is not None]
-        if idle and not any(map(self.collapses, styles)):
+        given_options = [option for option, value in options.items() if value is not None]
+        if given_options and not any(map(self.collapses, styles)):
             raise UsageError(
-                f"{idle[0]}: applies only to a collapsed graph; add --collapse, or write .svg or .png"
+                f"{given_options[0]}: applies only to a collapsed graph; add --collapse, or write .svg or .png"
             )
         if grouped.match == "all":
             raise UsageError(
@@ -130,12 +130,12 @@ def graph(
     outputs: tuple[Path, ...],
     style: str | None,
     collapse: bool,
-    grouped: Grouped,
+    grouped: GroupOptions,
     fold: bool | None,
     learned: bool | None,
     metric: str,
     mark: Path | None,
-    bounded: Bounded,
+    bounded: ReadOptions,
     quiet: bool,
     verbose: bool,
 ) -> None:
@@ -145,9 +145,9 @@ def graph(
     with --collapse, and in a picture, one for each group.
     """
     load_numpy()
-    wanted = _Wanted(collapse, fold, learned, cast("GraphMetric", metric.replace("-", "_")), grouped)
+    options = _GraphOptions(collapse, fold, learned, cast("GraphMetric", metric.replace("-", "_")), grouped)
     styles = [_style_of(path, style) for path in outputs] or [style or "dot"]
-    wanted.check(styles)
+    options.check(styles)
     if not outputs and styles[0] != "json" and is_terminal(sys.stdout):
         raise UsageError(
             "a terminal cannot show a graph: name a file with -o model.svg or -o model.png, or pipe the text, as in "
@@ -159,16 +159,16 @@ def graph(
     check_folders(outputs)
     refuse_inputs(outputs, [*list_inputs(model), *([mark] if mark is not None else [])])
     place = None if mark is None else _read_mark(mark)
-    run = Run(Output("", 0, quiet, verbose), Written())
+    run = Run(Output("", 0, quiet, verbose), OutputFiles())
     with uncollected():
         ledger = run.audit(model, bounded)
         refuse_inputs(outputs, ledger.model.paths)
-        texts = _render(ledger, styles, wanted, place)
+        texts = _render(ledger, styles, options, place)
     if not outputs:
         print_text(texts[0])
         return
     write_files(list(zip(outputs, texts, strict=True)))
-    run.tell(f"written to {', '.join(map(str, outputs))}")
+    run.notify(f"written to {', '.join(map(str, outputs))}")
 
 
 def _style_of(path: Path, style: str | None) -> str:
@@ -211,21 +211,23 @@ def _read_mark(path: Path) -> Mark:
         raise UsageError(f"--mark {path}: its `first` lacks {error}; write it again with verify -o") from None
 
 
-def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted, mark: Mark | None) -> list[str | bytes]:
-    return [FORMATS[style](_draw(ledger, style, wanted, mark)) for style in styles]
+def _render(
+    ledger: Ledger, styles: Sequence[str], options: _GraphOptions, mark: Mark | None
+) -> list[str | bytes]:
+    return [FORMATS[style](_draw(ledger, style, options, mark)) for style in styles]
 
 
-def _draw(ledger: Ledger, style: str, wanted: _Wanted, mark: Mark | None) -> GraphReport:
+def _draw(ledger: Ledger, style: str, options: _GraphOptions, mark: Mark | None) -> GraphReport:
     from analyzer.graph import build_graph
     from analyzer.graph.collapse import collapse_graph
     from analyzer.reports import GraphReport
 
-    if not wanted.collapses(style):
-        return GraphReport(build_graph(ledger), wanted.metric)
+    if not options.collapses(style):
+        return GraphReport(build_graph(ledger), options.metric)
     is_picture = style in PICTURES
-    fold = is_picture if wanted.fold is None else wanted.fold
-    learned = is_picture if wanted.learned is None else wanted.learned
-    labels = _label(ledger, wanted.grouped, is_picture=is_picture)
+    fold = is_picture if options.fold is None else options.fold
+    learned = is_picture if options.learned is None else options.learned
+    labels = _label(ledger, options.grouped, is_picture=is_picture)
     if not is_picture:
         return GraphReport(collapse_graph(ledger, labels, fold=fold, learned=learned))
     from analyzer.formats.graph.picture import draw_groups
@@ -233,7 +235,7 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted, mark: Mark | None) -> Gra
     return GraphReport(draw_groups(ledger, labels, fold=fold, learned=learned, mark=mark))
 
 
-def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
+def _label(ledger: Ledger, grouped: GroupOptions, *, is_picture: bool) -> Labels:
     from analyzer.account.group.keys import ACCOUNTS, choose_key, label_members
     from analyzer.graph.collapse import label_own
 

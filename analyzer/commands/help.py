@@ -53,7 +53,7 @@ _QUESTIONS = {
 }
 """Commands by purpose, each with its line in the list of all commands."""
 
-NAMES = tuple(name for named in _QUESTIONS.values() for name in named)
+NAMES = tuple(name for descriptions in _QUESTIONS.values() for name in descriptions)
 """Names of the commands in the order of the list."""
 
 _NEXT = {
@@ -120,9 +120,9 @@ class AuditCommand(click.Command):
             UsageError: an argument, or an option that names a file or a source, is empty.
         """
         if not ctx.resilient_parsing and any(not each or each.endswith("=") for each in args):
-            given = self.make_parser(ctx).parse_args(list(args))[0]
+            values = self.make_parser(ctx).parse_args(list(args))[0]
             for parameter in self.params:
-                value = given.get(parameter.name or "")
+                value = values.get(parameter.name or "")
                 if _names_something(parameter) and "" in (
                     value if isinstance(value, (list, tuple)) else [value]
                 ):
@@ -173,8 +173,8 @@ _SOURCES = ("--against", "--baseline")
 
 
 def _names_something(parameter: click.Parameter) -> bool:
-    is_named = isinstance(parameter, click.Argument) and parameter.name != "query"
-    return is_named or isinstance(parameter.type, click.Path) or parameter.opts[0] in _SOURCES
+    is_name = isinstance(parameter, click.Argument) and parameter.name != "query"
+    return is_name or isinstance(parameter.type, click.Path) or parameter.opts[0] in _SOURCES
 
 
 class AuditGroup(click.Group):
@@ -196,9 +196,9 @@ class AuditGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each purpose, with one whole line for each command; this imports no command."""
-        for title, named in _QUESTIONS.items():
+        for title, descriptions in _QUESTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:9}", short) for name, short in named.items()])
+                formatter.write_dl([(f"{name:9}", short) for name, short in descriptions.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands to begin with, and the meaning of the exit codes."""
@@ -218,7 +218,7 @@ def command(name: str, *, examples: Iterable[str]) -> Callable[[Callable[..., An
         name: one of `NAMES`.
         examples: command lines that work.
     """
-    short = next(named[name] for named in _QUESTIONS.values() if name in named)
+    short = next(descriptions[name] for descriptions in _QUESTIONS.values() if name in descriptions)
     return click.command(name, cls=AuditCommand, examples=tuple(examples), short_help=short)
 
 

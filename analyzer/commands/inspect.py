@@ -10,9 +10,17 @@ import click
 from click.core import ParameterSource
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import Bounded, Grouped, Judged, bounding, grouping, judging, time_stamp
+from analyzer.commands.options import (
+    FindingOptions,
+    GroupOptions,
+    ReadOptions,
+    bounding,
+    grouping,
+    judging,
+    time_stamp,
+)
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger, with_macs
-from analyzer.commands.terminal import say
+from analyzer.commands.terminal import print_message
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import load_numpy, uncollected
 from analyzer.records import replace
@@ -54,12 +62,12 @@ if TYPE_CHECKING:  # `--help` does not need these
 @answering()
 def inspect(
     models: tuple[str, ...],
-    grouped: Grouped,
-    judged: Judged,
+    grouped: GroupOptions,
+    judged: FindingOptions,
     digest: bool,
     content: ContentMode | None,
     shapes: tuple[str, ...],
-    bounded: Bounded,
+    bounded: ReadOptions,
     run: Run,
 ) -> None:
     """What is in MODEL: parameters, subgraphs, bytes, findings?
@@ -85,9 +93,9 @@ def inspect(
 
 def _inspect_one(
     model: str,
-    grouped: Grouped,
-    judged: Judged,
-    bounded: Bounded,
+    grouped: GroupOptions,
+    judged: FindingOptions,
+    bounded: ReadOptions,
     run: Run,
     *,
     content: ContentMode | None,
@@ -98,7 +106,7 @@ def _inspect_one(
     from analyzer.reports import Inspection
 
     ledger = replace(run, report="Inspection").audit(model, bounded, content)
-    ledger = _counted(ledger, shapes, run)
+    ledger = _count_macs(ledger, shapes, run)
     report = Inspection(
         ledger=ledger,
         grouping=group_ledger(ledger, grouped),
@@ -111,7 +119,7 @@ def _inspect_one(
 def _finish(
     run: Run,
     report: Inspection | SurveyReport,
-    judged: Judged,
+    judged: FindingOptions,
     findings: Sequence[Finding],
     *,
     seen: bool,
@@ -124,15 +132,15 @@ def _finish(
         run.finish(report, judged, findings, answered=answered and not is_unseen)
     finally:
         if is_unseen:
-            said = "contents were not read, and may have findings; give --content sampled"
-            say(f"onnxledger: --strict: {said}")
+            reason = "contents were not read, and may have findings; give --content sampled"
+            print_message(f"onnxledger: --strict: {reason}")
 
 
 _FEW_NODES = 20_000
 """Most nodes of a model whose MACs `-v` counts without `--shape`."""
 
 
-def _counted(ledger: Ledger, shapes: tuple[str, ...], run: Run) -> Ledger:
+def _count_macs(ledger: Ledger, shapes: tuple[str, ...], run: Run) -> Ledger:
     """Return the ledger with the MACs of a run if `--shape` is given; with `-v` always, if they can be counted.
 
     Raises:
@@ -147,7 +155,11 @@ def _counted(ledger: Ledger, shapes: tuple[str, ...], run: Run) -> Ledger:
 
 
 def _inspect_many(
-    models: tuple[str, ...], content: ContentMode | None, bounded: Bounded, judged: Judged, run: Run
+    models: tuple[str, ...],
+    content: ContentMode | None,
+    bounded: ReadOptions,
+    judged: FindingOptions,
+    run: Run,
 ) -> None:
     _refuse_what_needs_one_model()
     from analyzer.model.ranges import is_url
@@ -164,7 +176,7 @@ def _inspect_many(
         _finish(run, report, judged, survey.findings, seen=seen, answered=not survey.unreadable)
     finally:
         if survey.unreadable:
-            say(f"onnxledger: {len(survey.unreadable):,} of {len(survey.rows):,} cannot be read")
+            print_message(f"onnxledger: {len(survey.unreadable):,} of {len(survey.rows):,} cannot be read")
 
 
 def _refuse_what_needs_one_model() -> None:
@@ -175,6 +187,6 @@ def _refuse_what_needs_one_model() -> None:
     """
     context = click.get_current_context()
     for option in context.command.params:
-        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.name in ("by", "depth", "groups", "match", "preset", "digest", "shapes"):
+        is_given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if is_given and option.name in ("by", "depth", "groups", "match", "preset", "digest", "shapes"):
             raise UsageError(f"{option.opts[0]}: applies to a single model; name one .onnx file")

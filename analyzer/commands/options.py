@@ -33,7 +33,7 @@ class Output(Frozen):
     verbose: bool
 
 
-class Written(Frozen, dict=True):
+class OutputFiles(Frozen, dict=True):
     """Files that a report is also written to, and saved reports on the same page."""
 
     outputs: tuple[Path, ...] = ()
@@ -54,7 +54,7 @@ class Written(Frozen, dict=True):
         return tuple(map(read_any_report, self.beside))
 
 
-class Grouped(Frozen, dict=True):
+class GroupOptions(Frozen, dict=True):
     """Options for groups of entries: by keys, or the user's own groups."""
 
     by: str | None
@@ -89,12 +89,12 @@ class Grouped(Frozen, dict=True):
 
     def _check_together(self) -> None:
         options = {"--by": self.by, "--group": self.groups, "--preset": self.preset}
-        given = [option for option, value in options.items() if value]
-        if len(given) > 1:
-            raise UsageError(f"{' and '.join(given)}: each defines the groups; give only one of them")
+        given_options = [option for option, value in options.items() if value]
+        if len(given_options) > 1:
+            raise UsageError(f"{' and '.join(given_options)}: each defines the groups; give only one of them")
         if self.depth is not None and (self.groups or self.preset):
             raise UsageError(
-                f"--depth: shortens scopes, but {given[0]} defines other groups; give only one of them"
+                f"--depth: shortens scopes, but {given_options[0]} defines other groups; give only one of them"
             )
         if self.config is not None and self.no_config:
             raise UsageError("--config and --no-config: give only one of them")
@@ -131,7 +131,7 @@ class Grouped(Frozen, dict=True):
         return OwnGroups(settings.groups, match, settings.origin) if self.has_own else None
 
 
-class Judged(Frozen):
+class FindingOptions(Frozen):
     """Options for which findings count, and whether the report has a time stamp."""
 
     stamp: bool
@@ -139,14 +139,14 @@ class Judged(Frozen):
     ignore: tuple[str, ...]
 
 
-class Bounded(Frozen):
+class ReadOptions(Frozen):
     """Options for reading a folder as one model, and for the size above which a model is refused."""
 
     artifact: bool
     max_objects: int | None
 
 
-class Sourced(Frozen):
+class SourceOptions(Frozen):
     """Options for building a PyTorch model from a SOURCE."""
 
     model_class: str | None
@@ -266,7 +266,7 @@ configuring = _in_section(
 
 grouping = bundle(
     "grouped",
-    Grouped,
+    GroupOptions,
     click.option(
         "--by",
         metavar="KEY[,KEY]",
@@ -331,7 +331,7 @@ def _check_ignored(_: click.Context, __: click.Parameter, ids: tuple[str, ...]) 
 
 judging = bundle(
     "judged",
-    Judged,
+    FindingOptions,
     stamping,
     click.option("--strict", is_flag=True, help="Exit with 1 if there is any finding."),
     click.option(
@@ -347,7 +347,7 @@ judging = bundle(
 
 bounding = bundle(
     "bounded",
-    Bounded,
+    ReadOptions,
     click.option(
         "--artifact", is_flag=True, help="Treat the models of a folder as components of one artifact."
     ),
@@ -362,7 +362,7 @@ bounding = bundle(
 
 sourcing = bundle(
     "sourced",
-    Sourced,
+    SourceOptions,
     click.option(
         "--class",
         "model_class",
@@ -393,7 +393,7 @@ _PATH = click.Path(path_type=Path, dir_okay=False)
 
 writing = bundle(
     "written",
-    Written,
+    OutputFiles,
     click.option(
         "-o",
         "outputs",

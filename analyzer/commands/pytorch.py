@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from analyzer.commands.help import complete_from
-from analyzer.commands.options import Grouped, Sourced
+from analyzer.commands.options import GroupOptions, SourceOptions
 from analyzer.commands.run import Run, group_ledger
-from analyzer.commands.terminal import say
+from analyzer.commands.terminal import print_message
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.text import printable
 
@@ -33,14 +33,16 @@ complete_presets = complete_from(_list_presets, files=True)
 """Shell completion of a SOURCE: files, and names of presets."""
 
 
-def read_original(source: str, sourced: Sourced, run: Run, *, random_weights: bool, seed: int) -> Original:
+def read_original(
+    source: str, sourced: SourceOptions, run: Run, *, random_weights: bool, seed: int
+) -> Original:
     """Return PyTorch's side; a manifest and the names in a safetensors file need no PyTorch, any other SOURCE does."""
     from analyzer.checkpoints import Original
     from analyzer.checkpoints.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
-    from analyzer.checkpoints.statedict import because
+    from analyzer.checkpoints.statedict import add_reason
     from analyzer.manifest import is_manifest, load_manifest
 
-    path, told = _manifest_of(Path(source)), run.tell
+    path, notify = _manifest_of(Path(source)), run.notify
     kind = checkpoint_kind(path)
     if kind is None and path.is_file() and is_manifest(path):
         if random_weights:
@@ -51,13 +53,13 @@ def read_original(source: str, sourced: Sourced, run: Run, *, random_weights: bo
     needs_class = kind is None or kind.is_pickle or random_weights or sourced.model_class is not None
     reason = None if needs_class else lacks_class(path)
     if reason is not None:
-        original = because(open_checkpoint(path), path, reason)
+        original = add_reason(open_checkpoint(path), path, reason)
     else:
         exporter = import_exporter("a SOURCE that is neither a manifest.json nor a .safetensors file")
-        made = {"random_weights": random_weights, "seed": seed, **dataclasses.asdict(sourced)}
-        original = cast("Original", exporter.census_source(source, say=told, **made))
+        options = {"random_weights": random_weights, "seed": seed, **dataclasses.asdict(sourced)}
+        original = cast("Original", exporter.census_source(source, say=notify, **options))
     for note in original.notes:
-        told(note)
+        notify(note)
     return original
 
 
@@ -146,16 +148,18 @@ def require_beside(model: str) -> str:
     )
 
 
-def read_names(source: str | None, sourced: Sourced, run: Run, *, is_asked: bool) -> Original | None:
+def read_names(
+    source: str | None, sourced: SourceOptions, run: Run, *, is_requested: bool
+) -> Original | None:
     """Return PyTorch's side for `recover`, or None: without a SOURCE, or if packages for an unasked one are missing."""
     if source is None:
         return None
     try:
         return read_original(source, sourced, run, random_weights=False, seed=0)
     except MissingExtraError as error:
-        if is_asked:
+        if is_requested:
             raise
-        say(f"{source}: not used, names come from the model file itself: {error}")
+        print_message(f"{source}: not used, names come from the model file itself: {error}")
         return None
 
 
@@ -220,10 +224,10 @@ def reconcile_with(
         result = reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
     if result.balanced or original.trace is None or result.content == "none":
         return result
-    run.tell("tracing PyTorch's program")
+    run.notify("tracing PyTorch's program")
     manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
     for note in () if manifest.program is None else manifest.program.notes:
-        run.tell(f"PyTorch's program: {note}")
+        run.notify(f"PyTorch's program: {note}")
     if manifest.trace is None and (manifest.program is None or not manifest.program.values):
         return result
     with run.progress("comparing contents") as tick:
@@ -237,14 +241,19 @@ def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconci
     computes a parameter's value before storing or using it, or if a layer computes differently from the others.
     """
     from analyzer.reconciliation import reconcile_ledger
-    from analyzer.verify.proved import may_be_held, settle_by_program
+    from analyzer.verify.proved import is_comparable_with_program, settle_by_program
 
     ledger = result.ledger
     is_computed = any(piece.computed for parameter in result.parameters for piece in parameter.pieces)
     is_odd = any(finding.id in ("changed-alike", "odd-layer") for finding in result.findings)
     is_open = result.balanced and (is_computed or is_odd or result.checked_places < len(result.parameters))
-    if original.trace is not None and is_open and not result.manifest.calls and may_be_held(result):
-        run.tell("tracing PyTorch's program")
+    if (
+        original.trace is not None
+        and is_open
+        and not result.manifest.calls
+        and is_comparable_with_program(result)
+    ):
+        run.notify("tracing PyTorch's program")
         manifest = original.trace(result.manifest, ledger.model.fixed_inputs, ledger.model.salt)
         if manifest.calls:
             with run.progress("comparing contents") as tick:
@@ -254,7 +263,9 @@ def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconci
     return settle_by_program(result, original.weights)
 
 
-def report_reconciliation(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
+def report_reconciliation(
+    result: Reconciliation, grouped: GroupOptions, stamp: str | None
+) -> ReconcileReport:
     """Return the report of a reconciliation, grouped in PyTorch's terms."""
     from analyzer.reports import ReconcileReport
 

@@ -8,10 +8,10 @@ import click
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import (
-    Bounded,
-    Grouped,
-    Judged,
-    Sourced,
+    FindingOptions,
+    GroupOptions,
+    ReadOptions,
+    SourceOptions,
     bounding,
     grouping,
     judging,
@@ -64,12 +64,12 @@ def reconcile(
     model: str,
     against: str | None,
     content: ContentMode | None,
-    sourced: Sourced,
-    grouped: Grouped,
-    judged: Judged,
-    bounded: Bounded,
+    sourced: SourceOptions,
+    grouped: GroupOptions,
+    judged: FindingOptions,
+    bounded: ReadOptions,
     run: Run,
-    **made: Any,
+    **weight_options: Any,
 ) -> None:
     """Does MODEL hold the PyTorch model's parameters, all of them and nothing else?
 
@@ -82,7 +82,7 @@ def reconcile(
     check_there(model)
     source = against if against is not None else require_beside(model)
     run.guard(*list_inputs(model), source)
-    original = read_original(source, sourced, run, **made)
+    original = read_original(source, sourced, run, **weight_options)
     result = reconcile_with(run.audit(model, bounded), original, content, run)
     result = settle_with(result, original, run)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import Bounded, Sourced, Written, bounding, sourcing
+from analyzer.commands.options import OutputFiles, ReadOptions, SourceOptions, bounding, sourcing
 from analyzer.commands.pytorch import files_of, find_beside, read_names, reconcile_with
 from analyzer.commands.run import Run, answering, check_artifact, check_folders, is_same, list_inputs
 from analyzer.errors import UsageError
@@ -59,8 +59,8 @@ def recover(
     against: str | None,
     lossless: bool,
     content: ContentMode | None,
-    sourced: Sourced,
-    bounded: Bounded,
+    sourced: SourceOptions,
+    bounded: ReadOptions,
     run: Run,
 ) -> None:
     """Write the PyTorch state dict that MODEL holds.
@@ -77,10 +77,10 @@ def recover(
     path, reports = _state_file(outputs)
     run = replace(run, written=reports)
     source = against if against is not None else find_beside(model)
-    read = [*list_inputs(model), *files_of(source)]
-    _check_state_file(path, read)
-    run.guard(*read, path)
-    original = read_names(source, sourced, run, is_asked=against is not None)
+    inputs = [*list_inputs(model), *files_of(source)]
+    _check_state_file(path, inputs)
+    run.guard(*inputs, path)
+    original = read_names(source, sourced, run, is_requested=against is not None)
     ledger = run.audit(model, bounded)
     _check_state_file(path, ledger.model.paths)
     refused: Mapping[Key, str] = {}
@@ -88,7 +88,7 @@ def recover(
         original, refused = read_own_names(ledger)
     is_known = original.weights is not None or original.manifest.has_content
     if content == "sampled" and is_known:
-        run.tell(
+        run.notify(
             "--content sampled: recover compares all values instead, because samples cannot prove a name"
         )
     if content != "none" and is_known:
@@ -108,7 +108,7 @@ def _save(recovery: Recovery, path: Path, run: Run) -> None:
         save_state(recovery, path, tick)
 
 
-def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:
+def _state_file(outputs: Sequence[Path]) -> tuple[Path, OutputFiles]:
     """Return the one file for the state dict, and the files for the report.
 
     Raises:
@@ -123,7 +123,7 @@ def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:
         )
     if len(states) != 1:
         raise UsageError(f"-o: name one .safetensors file for the state dict, not {len(states)}")
-    return states[0], Written(tuple(path for path in outputs if path not in states))
+    return states[0], OutputFiles(tuple(path for path in outputs if path not in states))
 
 
 def _check_state_file(path: Path, inputs: Sequence[Path]) -> None:
@@ -135,7 +135,7 @@ def _check_state_file(path: Path, inputs: Sequence[Path]) -> None:
     from analyzer.checkpoints.statefile import PARTIAL, is_ours
 
     partial = path.with_name(path.name + PARTIAL)
-    if any(is_same(mine, other) for mine in (path, partial) for other in inputs):
+    if any(is_same(written, other) for written in (path, partial) for other in inputs):
         raise UsageError(f"-o {path}: is an input of this command; name another file")
     if path.exists() and not is_ours(path):
         raise UsageError(

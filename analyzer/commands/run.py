@@ -13,8 +13,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from analyzer.commands.annotations import annotate
-from analyzer.commands.options import Bounded, Grouped, Judged, Output, Written, reporting, writing
-from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER, is_terminal, progress, say, stages
+from analyzer.commands.options import (
+    FindingOptions,
+    GroupOptions,
+    Output,
+    OutputFiles,
+    ReadOptions,
+    reporting,
+    writing,
+)
+from analyzer.commands.terminal import (
+    EXIT_FINDING,
+    EXIT_NO_ANSWER,
+    is_terminal,
+    print_message,
+    progress,
+    stages,
+)
 from analyzer.errors import UsageError
 from analyzer.process import within
 from analyzer.records import Frozen, replace
@@ -36,7 +51,7 @@ class Run(Frozen):
     """One run of a command: it prints the report, writes it to files, and ends the command."""
 
     output: Output
-    written: Written
+    written: OutputFiles
     report: Special | None = None
     """Class name of the report, if it has formats that not every report has."""
 
@@ -44,10 +59,10 @@ class Run(Frozen):
     def quiet(self) -> bool:
         return self.output.quiet
 
-    def tell(self, message: str) -> None:
+    def notify(self, message: str) -> None:
         """Print a message on stderr, unless `--quiet`."""
         if not self.quiet:
-            say(message)
+            print_message(message)
 
     def progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
         """Return a context with a (done, total) callback that draws a bar; None without a terminal."""
@@ -73,7 +88,7 @@ class Run(Frozen):
         refuse_inputs(written.outputs, [*map(Path, read), *written.beside])
 
     def audit(
-        self, model: Path | str, bounded: Bounded | None = None, content: ContentMode | None = None
+        self, model: Path | str, bounded: ReadOptions | None = None, content: ContentMode | None = None
     ) -> Ledger:
         """Return the ledger of a model like `read`, and check that no output is a file that was read.
 
@@ -86,7 +101,7 @@ class Run(Frozen):
         return ledger
 
     def read(
-        self, model: Path | str, bounded: Bounded | None = None, content: ContentMode | None = None
+        self, model: Path | str, bounded: ReadOptions | None = None, content: ContentMode | None = None
     ) -> Ledger:
         """Return the ledger of a model, and show a bar while reading it."""
         from analyzer.account.audit import audit_model
@@ -120,7 +135,7 @@ class Run(Frozen):
     def finish(
         self,
         report: Report,
-        judged: Judged | None = None,
+        judged: FindingOptions | None = None,
         findings: Iterable[Finding] = (),
         *,
         failed: bool = False,
@@ -160,8 +175,8 @@ def answering(
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def wrapper(*args: Any, output: Output, written: Written | None = None, **kwargs: Any) -> Any:
-            return function(*args, run=Run(output, written or Written(), report), **kwargs)
+        def wrapper(*args: Any, output: Output, written: OutputFiles | None = None, **kwargs: Any) -> Any:
+            return function(*args, run=Run(output, written or OutputFiles(), report), **kwargs)
 
         shown: Callable[..., Any] = reporting(report, rows)(wrapper)
         return writing(shown) if writes else shown
@@ -176,7 +191,7 @@ def list_inputs(model: str | Path) -> list[Path]:
     return [Path(model), Path(model, EXPORT_NOTE)]
 
 
-def check_artifact(bounded: Bounded, models: Sequence[str]) -> None:
+def check_artifact(bounded: ReadOptions, models: Sequence[str]) -> None:
     """Refuse `--artifact` if none of the models is a folder.
 
     Raises:
@@ -186,7 +201,7 @@ def check_artifact(bounded: Bounded, models: Sequence[str]) -> None:
         raise UsageError("--artifact: describes a single folder; name that folder and nothing else")
 
 
-def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
+def group_ledger(ledger: Ledger, grouped: GroupOptions, known: Trainability | None = None) -> Grouping:
     """Return the groups that the options ask for.
 
     Raises:

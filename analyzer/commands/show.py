@@ -47,8 +47,8 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) ->
     refuse_inputs(outputs, [Path(each) for each in reports])
     documents = tuple(map(read_any_report, reports))
     plain = RenderOptions(rows=output.rows, verbose=output.verbose)
-    wanted = [(path, _style_of(path, documents[0])) for path in outputs]
-    write_files([(path, render_saved(*documents, style=style, options=plain)) for path, style in wanted])
+    targets = [(path, _style_of(path, documents[0])) for path in outputs]
+    write_files([(path, render_saved(*documents, style=style, options=plain)) for path, style in targets])
     if not outputs and not output.quiet:
         for document in documents:
             print_text(render_saved(document, style=output.style, options=screen_options(plain)))

@@ -10,7 +10,7 @@ import click
 from analyzer.commands.help import command, complete_files, complete_from
 from analyzer.commands.options import parse_size
 from analyzer.commands.run import check_folders, print_text, screen_options, write_files
-from analyzer.commands.terminal import say
+from analyzer.commands.terminal import print_message
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # `--help` does not need this
@@ -97,7 +97,9 @@ def sql(
         _check_suffix(path)
     opened = open_lake(lake)
     if not opened.is_complete:
-        say(f"onnxledger: {lake}: no survey has finished it; the answer covers the models read so far")
+        print_message(
+            f"onnxledger: {lake}: no survey has finished it; the answer covers the models read so far"
+        )
     variables = _variables(memory)
     if question == "list":
         answer = list_questions()

@@ -10,7 +10,7 @@ import click
 from analyzer.commands.help import command
 from analyzer.commands.options import parse_size
 from analyzer.commands.run import check_folders, print_text, screen_options, write_files
-from analyzer.commands.terminal import EXIT_NO_ANSWER, say, watching
+from analyzer.commands.terminal import EXIT_NO_ANSWER, print_message, watching
 from analyzer.errors import UsageError
 from analyzer.text import format_many, printable
 
@@ -144,7 +144,7 @@ def survey(
             else summary_as_text(done, screen.width, ascii=screen.ascii)
         )
     if done.models and done.unreadable == done.models:
-        say(f"onnxledger: none of {format_many(done.models, 'model')} can be read")
+        print_message(f"onnxledger: none of {format_many(done.models, 'model')} can be read")
         raise click.exceptions.Exit(EXIT_NO_ANSWER)
 
 

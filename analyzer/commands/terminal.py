@@ -28,7 +28,7 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Print one line on stderr; if that fails, the exit code still answers."""
     from analyzer.text import printable
 

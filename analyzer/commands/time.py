@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import Bounded, Grouped, bundle, grouping, parse_size, stamping, time_stamp
+from analyzer.commands.options import (
+    GroupOptions,
+    ReadOptions,
+    bundle,
+    grouping,
+    parse_size,
+    stamping,
+    time_stamp,
+)
 from analyzer.commands.run import Run, answering, group_ledger, list_inputs, search_clock
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.records import Frozen, replace
@@ -27,7 +35,7 @@ _USUAL = Schedule()
 _MOST_TOKENS = 1 << 30
 
 
-class _Fed(Frozen):
+class _InputOptions(Frozen):
     """Options for the inputs of the model."""
 
     shapes: tuple[str, ...]
@@ -52,7 +60,7 @@ class _Fed(Frozen):
             )
 
 
-class _Measured(Frozen):
+class _RunOptions(Frozen):
     """Options for the provider, the number of runs, and their limits."""
 
     provider: str
@@ -101,7 +109,7 @@ class _Measured(Frozen):
 
 feeding = bundle(
     "fed",
-    _Fed,
+    _InputOptions,
     click.option(
         "--shape",
         "shapes",
@@ -145,7 +153,7 @@ _MOST_SEED = (1 << 63) - 1
 
 measuring = bundle(
     "measured",
-    _Measured,
+    _RunOptions,
     click.option(
         "--provider",
         default="cpu",
@@ -218,7 +226,9 @@ measuring = bundle(
 @grouping
 @stamping
 @answering("Timing")
-def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bool, run: Run) -> None:
+def time(
+    model: str, fed: _InputOptions, measured: _RunOptions, grouped: GroupOptions, stamp: bool, run: Run
+) -> None:
     """How many milliseconds does each group of MODEL take?
 
     onnxruntime runs MODEL alternately without and with its profiler, which
@@ -248,7 +258,7 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
     ledger = run.audit(path)
     from analyzer.timing.timer import time_model
 
-    with run.stages(f"timing {path.name}") as tell:
+    with run.stages(f"timing {path.name}") as show_stage:
         timing = time_model(
             ledger,
             group_ledger(ledger, grouped),
@@ -259,7 +269,7 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
             npz=fed.npz,
             libraries=measured.libraries,
             limits=limits,
-            progress=tell,
+            progress=show_stage,
             stamp=stamped,
         )
     run.emit(_with_work(timing, ledger, run))
@@ -271,16 +281,16 @@ def _with_work(timing: Timing, ledger: Ledger, run: Run) -> Timing:
     try:
         return with_work(timing, ledger)
     except OnnxLedgerError as error:  # the measured times are reported all the same
-        run.tell(f"multiply-accumulates are not counted: {error}")
+        run.notify(f"multiply-accumulates are not counted: {error}")
         return timing
 
 
 def _time_loop(
     path: Path,
     files: Mapping[str, Path],
-    fed: _Fed,
-    measured: _Measured,
-    grouped: Grouped,
+    input_options: _InputOptions,
+    run_options: _RunOptions,
+    grouped: GroupOptions,
     stamp: str | None,
     run: Run,
 ) -> GenerationTiming:
@@ -296,21 +306,21 @@ def _time_loop(
     if len(files) == 1:
         (artifact,) = ledgers.values()
     else:
-        artifact = run.audit(path, Bounded(artifact=True, max_objects=None))
+        artifact = run.audit(path, ReadOptions(artifact=True, max_objects=None))
     own = grouped.own_groups(artifact)
     grouping = group_ledger(artifact, grouped)
-    with run.stages(f"timing {path.name}") as tell:
+    with run.stages(f"timing {path.name}") as show_stage:
         timing = time_generation(
             artifact,
             ledgers,
             {name: _group_alike(ledger, grouping, own) for name, ledger in ledgers.items()},
-            measured.settings(),
+            run_options.settings(),
             own=own,
-            shapes=parse_shapes(fed.shapes),
-            new_tokens=fed.new_tokens,
-            libraries=measured.libraries,
-            limits=measured.limits(),
-            progress=tell,
+            shapes=parse_shapes(input_options.shapes),
+            new_tokens=input_options.new_tokens,
+            libraries=run_options.libraries,
+            limits=run_options.limits(),
+            progress=show_stage,
             stamp=stamp,
         )
     components = (

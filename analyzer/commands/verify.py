@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import Sourced, sourcing, stamping, time_stamp
+from analyzer.commands.options import SourceOptions, sourcing, stamping, time_stamp
 from analyzer.commands.pytorch import (
     check_there,
     import_exporter,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Ledger
     from analyzer.process.child import Limits
     from analyzer.reconciliation import Reconciliation
-    from analyzer.verify.asked import Execution
-    from analyzer.verify.given import GivenInputs
+    from analyzer.verify.inputs import GivenInputs
+    from analyzer.verify.messages import Execution
     from analyzer.verify.record import VerifyReport
 
 _PURPOSE = "running PyTorch's side"
@@ -124,7 +124,7 @@ def verify(
     against_provider: str | None,
     is_static: bool,
     timeout: float,
-    sourced: Sourced,
+    sourced: SourceOptions,
     random_weights: bool,
     weights_seed: int,
     stamp: bool,
@@ -141,54 +141,66 @@ def verify(
     from analyzer.timing.inputs.sizes import parse_shapes
     from analyzer.verify.executions import verify_executions
     from analyzer.verify.files import verify_files
-    from analyzer.verify.given import gather_inputs
+    from analyzer.verify.inputs import gather_inputs
 
     if Path(model).is_dir() or not model.endswith(".onnx"):
         raise UsageError(f"{model}: verify runs one .onnx file; name the file")
     check_there(model)
-    ways = _read_ways((optimization, provider), (against_optimization, against_provider))
-    if ways is not None and (against is not None or is_static):
+    execution_pair = _read_executions((optimization, provider), (against_optimization, against_provider))
+    if execution_pair is not None and (against is not None or is_static):
         other = "--static: runs nothing" if is_static else "--against: names another side"
         raise UsageError(
             f"{other}, but --optimization and --provider compare two runs of MODEL; leave one of the two out"
         )
-    source = model if ways is not None else against if against is not None else require_beside(model)
-    wanted, drawn, told = parse_shapes(shapes), seeds or (0, 1, 2), time_stamp() if stamp else None
+    source = (
+        model if execution_pair is not None else against if against is not None else require_beside(model)
+    )
+    requested, drawn_seeds, stamped = (
+        parse_shapes(shapes),
+        seeds or (0, 1, 2),
+        time_stamp() if stamp else None,
+    )
     run.guard(*list_inputs(model), source, *(text.rpartition("=")[2] for text in inputs))
     if is_static:
         if shapes or inputs:
             raise UsageError("--static: runs nothing; leave --shape and --input out")
         weights = Weights(random_weights, weights_seed)
-        report = account(model, source, sourced, weights, run, told)
+        report = account(model, source, sourced, weights, run, stamped)
         run.finish(
             report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
         )
         return
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
-        given = gather_inputs(inputs, Path(folder))
-        if ways is not None:
+        given_inputs = gather_inputs(inputs, Path(folder))
+        if execution_pair is not None:
             ledger = run.audit(model, content="none")
-            report = verify_executions(ledger, *ways, wanted, drawn, Limits(timeout), told, given)
+            report = verify_executions(
+                ledger, *execution_pair, requested, drawn_seeds, Limits(timeout), stamped, given_inputs
+            )
         elif source.endswith(".onnx"):
             ours, theirs = (
                 run.audit(side) for side in (model, source)
             )  # contents show which tensors are copies
-            report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), told, given)
+            report = verify_files(
+                ours, theirs, requested, drawn_seeds, Limits(timeout), stamped, given_inputs
+            )
         else:
             if shapes:
                 raise UsageError("--shape: the sizes come from PyTorch's example inputs; leave it out")
             weights = Weights(random_weights, weights_seed)
             ledger = run.audit(model)
-            if given is not None:
-                given.arrays(ledger)  # inputs that do not fit are refused before the module is built
-            report = verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), run, told, given)
+            if given_inputs is not None:
+                given_inputs.arrays(ledger)  # inputs that do not fit are refused before the module is built
+            report = verify_source(
+                ledger, source, sourced, weights, drawn_seeds, Limits(timeout), run, stamped, given_inputs
+            )
     run.finish(
         report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
     )
 
 
 def account(
-    model: str, source: str, sourced: Sourced, weights: Weights, run: Run, stamp: str | None
+    model: str, source: str, sourced: SourceOptions, weights: Weights, run: Run, stamp: str | None
 ) -> VerifyReport:
     """Account for every operator of two files, or of a file and PyTorch's program, without running anything.
 
@@ -214,10 +226,10 @@ def account(
     from analyzer.checkpoints import Original
     from exporter.fitting import tracer_of
 
-    resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.tell)
+    resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.notify)
     ledger = run.audit(model)
     manifest = exporter.take_census(resolved.model, {}, evidence=False)
-    run.tell("tracing PyTorch's program")
+    run.notify("tracing PyTorch's program")
     trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)
     traced = trace(manifest, ledger.model.fixed_inputs, ledger.model.salt)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
@@ -234,7 +246,7 @@ def _reconcile_manifest(ledger: Ledger, manifest: Path, run: Run) -> Reconciliat
         return reconcile_ledger(ledger, load_manifest(manifest), None, progress=tick)
 
 
-def _read_ways(
+def _read_executions(
     ours: tuple[str | None, str | None], theirs: tuple[str | None, str | None]
 ) -> tuple[Execution, Execution] | None:
     """Return the two ways to run one file, each with optimization and provider; None if no option asks for them.
@@ -243,7 +255,7 @@ def _read_ways(
         UsageError: there is no such provider.
     """
     from analyzer.timing.running.providers import provider_name
-    from analyzer.verify.asked import Execution
+    from analyzer.verify.messages import Execution
 
     if not any((*ours, *theirs)):
         return None
@@ -264,13 +276,13 @@ class Weights(Frozen):
 def verify_source(
     ledger: Ledger,
     source: str,
-    sourced: Sourced,
+    sourced: SourceOptions,
     weights: Weights,
     seeds: Sequence[int],
     limits: Limits,
     run: Run,
     stamp: str | None,
-    given: GivenInputs | None = None,
+    given_inputs: GivenInputs | None = None,
 ) -> VerifyReport:
     """Run PyTorch's module and the file on the same inputs.
 
@@ -287,16 +299,16 @@ def verify_source(
     exporter = import_exporter(_PURPOSE)
     from analyzer.checkpoints import Original
     from analyzer.verify.against import verify_module
-    from analyzer.verify.weights import find_lost, give_back, known_of
+    from analyzer.verify.weights import find_lost, known_of, load_file_weights
     from exporter.fitting import tracer_of
     from exporter.running import run_beside
 
-    resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.tell)
+    resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.notify)
     graph = ledger.model.graphs[0]
-    for taken in graph.signature:
-        if taken.each is not None:
+    for entry in graph.signature:
+        if entry.each is not None:
             raise UsageError(
-                f"input {printable(taken.name)}: is a sequence, and PyTorch's module gets only tensors; compare two "
+                f"input {printable(entry.name)}: is a sequence, and PyTorch's module gets only tensors; compare two "
                 "files with --against FILE.onnx, or export with tensors"
             )
     side = run_beside(resolved, [(value.name, value.sizes) for value in graph.signature])
@@ -306,33 +318,37 @@ def verify_source(
     result = reconcile_with(ledger, Original(manifest, values, trace=trace), None, run)
     notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
     lost = find_lost(result) if is_made_up else []
-    named = f"{format_many(len(lost), 'parameter')}, such as {', '.join(lost[:3])}"
+    lost_names = f"{format_many(len(lost), 'parameter')}, such as {', '.join(lost[:3])}"
     if lost:
-        notes.append(f"the values of {named}: neither {source} nor the file has them; random ones were used")
-    exchange = give_back(result, side, is_all=is_made_up)
-    run.tell("running both sides")
+        notes.append(
+            f"the values of {lost_names}: neither {source} nor the file has them; random ones were used"
+        )
+    exchange = load_file_weights(result, side, is_all=is_made_up)
+    run.notify("running both sides")
     against = f"{resolved.class_name}, {source}"
     known = known_of(result)
-    report = verify_module(ledger, side, against, seeds, limits, notes, known, exchange, stamp, given)
+    report = verify_module(ledger, side, against, seeds, limits, notes, known, exchange, stamp, given_inputs)
     if lost and not report.same:
         raise UsageError(
-            f"{source}: has no weights, and {named}, cannot be recovered from the file; name a SOURCE with weights"
+            f"{source}: has no weights, and {lost_names}, cannot be recovered from the file; name a SOURCE with weights"
         )
-    return _hold_to_program(report, ledger, source, run)
+    return _check_against_program(report, ledger, source, run)
 
 
-def _hold_to_program(report: VerifyReport, ledger: Ledger, source: str, run: Run) -> VerifyReport:
+def _check_against_program(report: VerifyReport, ledger: Ledger, source: str, run: Run) -> VerifyReport:
     """Return the report; if the runs agree, check the file also against the program in SOURCE's manifest."""
-    from analyzer.verify.proved import hold_to_program
+    from analyzer.verify.proved import compare_with_program
 
     found = manifest_at(source)
     if found is None or not report.same:
         return report
-    run.tell("comparing the file with PyTorch's program")
-    return hold_to_program(report, _reconcile_manifest(ledger, found, run), Path(ledger.model.path).name)
+    run.notify("comparing the file with PyTorch's program")
+    return compare_with_program(report, _reconcile_manifest(ledger, found, run), Path(ledger.model.path).name)
 
 
-def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:
+def _resolve(
+    exporter: Any, source: str, sourced: SourceOptions, weights: Weights, notify: Any
+) -> tuple[Any, bool]:
     """Return the module, and whether its weights are made up."""
     from analyzer.manifest import load_manifest
 
@@ -344,28 +360,28 @@ def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, tol
         "trust_remote_code": sourced.trust_remote_code,
     }
     if found is not None:
-        made = load_manifest(found).source
-        if "source" not in made:
+        provenance = load_manifest(found).source
+        if "source" not in provenance:
             raise UsageError(
                 f"{source}: does not name the SOURCE of the export; name it with --against SOURCE"
             )
-        source = made["source"]
+        source = provenance["source"]
         from exporter.sources import is_factory
 
         if is_factory(source) and not sourced.trust_remote_code:
             refuse_code_of_others(source, found)
-        is_class = made.get("kind") != "factory"
+        is_class = provenance.get("kind") != "factory"
         options |= {
-            "model_class": sourced.model_class or (made.get("class") if is_class else None),
-            "random_weights": made.get("weights") == "random",
-            "fresh_init": made.get("weights") == "fresh",
-            "seed": int(made.get("seed", "0")),
-            "dtype": made.get("dtype", "fp32"),
+            "model_class": sourced.model_class or (provenance.get("class") if is_class else None),
+            "random_weights": provenance.get("weights") == "random",
+            "fresh_init": provenance.get("weights") == "fresh",
+            "seed": int(provenance.get("seed", "0")),
+            "dtype": provenance.get("dtype", "fp32"),
         }
     try:
-        return exporter.resolve_source(source, exporter.SourceOptions(**options), told), False
+        return exporter.resolve_source(source, exporter.SourceOptions(**options), notify), False
     except SourceError as error:
         if "without weights" not in str(error):
             raise
         options["random_weights"] = True
-        return exporter.resolve_source(source, exporter.SourceOptions(**options), told), True
+        return exporter.resolve_source(source, exporter.SourceOptions(**options), notify), True

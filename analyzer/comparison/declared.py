@@ -21,17 +21,21 @@ def compare_declared(a: Model, b: Model) -> tuple[tuple[DeclaredPair, ...], tupl
     declared = (*_versions(a, b), *_interfaces(a, b))
     if ours is None or theirs is None:
         return declared, None
-    return (*declared, *_apart(ours.training, theirs.training)), tuple(_apart(ours.texts, theirs.texts))
+    return (*declared, *_differences(ours.training, theirs.training)), tuple(
+        _differences(ours.texts, theirs.texts)
+    )
 
 
 def _versions(a: Model, b: Model) -> Iterator[DeclaredPair]:
     ours, theirs = ({f"opset {domain}": str(version) for domain, version in side.opsets} for side in (a, b))
-    yield from _apart({"IR version": str(a.ir_version), **ours}, {"IR version": str(b.ir_version), **theirs})
+    yield from _differences(
+        {"IR version": str(a.ir_version), **ours}, {"IR version": str(b.ir_version), **theirs}
+    )
     if a.graphs and b.graphs:
         of_functions = _functions(a), _functions(b)
-        odd = {what for side in of_functions for what, (_, is_odd) in side.items() if is_odd}
-        ours, theirs = ({what: side[what][0] for what in side if what in odd} for side in of_functions)
-        yield from _apart(ours, theirs)
+        differing = {what for side in of_functions for what, (_, is_odd) in side.items() if is_odd}
+        ours, theirs = ({what: side[what][0] for what in side if what in differing} for side in of_functions)
+        yield from _differences(ours, theirs)
 
 
 def _functions(model: Model) -> Mapping[str, tuple[str, bool]]:
@@ -53,11 +57,11 @@ def _interfaces(a: Model, b: Model) -> Iterator[DeclaredPair]:
         return
     for word in ("input", "output"):
         ours, theirs = (_values(side, word) for side in (a, b))
-        yield from _apart(ours, theirs)
+        yield from _differences(ours, theirs)
         common = [name for name in ours if name in theirs]
         if common != [name for name in theirs if name in ours]:
-            said = [", ".join(name.partition(" ")[2] for name in side) for side in (ours, theirs)]
-            yield DeclaredPair(f"order of {word}s", *said)
+            orders = [", ".join(name.partition(" ")[2] for name in side) for side in (ours, theirs)]
+            yield DeclaredPair(f"order of {word}s", *orders)
 
 
 def _values(model: Model, word: str) -> Mapping[str, str]:
@@ -86,7 +90,7 @@ def _type(value: ValueType) -> str:
     return f"{sparse}{value.dtype.name} {' x '.join(dims) or 'scalar'}"
 
 
-def _apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[DeclaredPair]:
+def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[DeclaredPair]:
     for what in dict.fromkeys((*ours, *theirs)):
         if ours.get(what) != theirs.get(what):
             yield DeclaredPair(what, ours.get(what), theirs.get(what))

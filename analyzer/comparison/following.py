@@ -101,7 +101,7 @@ def reconcile_files(
     manifest, keys, weights = _describe(source, with_constants=with_constants)
     nameless = replace(
         made,
-        entries=tuple(e if _is_told(e, keys) else replace(e, sources=()) for e in made.entries),
+        entries=tuple(e if _has_common_name(e, keys) else replace(e, sources=()) for e in made.entries),
         traced_scopes={},
         node_scopes={},
     )
@@ -109,7 +109,7 @@ def reconcile_files(
     return found, keys
 
 
-def _is_told(entry: Entry, names: Mapping[str, Key]) -> bool:
+def _has_common_name(entry: Entry, names: Mapping[str, Key]) -> bool:
     """Whether a learned tensor has exactly one PyTorch name, which the other file has too; True for other roles."""
     return entry.role is not Role.PARAMETER or (len(entry.sources) == 1 and entry.sources[0] in names)
 
@@ -134,7 +134,7 @@ class _Values(Frozen):
         return None if entry is None else entry.tensor.payload.array()
 
 
-_HELD = frozenset({Role.PARAMETER, Role.BUFFER, Role.UNATTRIBUTED})
+_FOLLOWED_ROLES = frozenset({Role.PARAMETER, Role.BUFFER, Role.UNATTRIBUTED})
 """Roles that are followed: learned tensors, buffers, and unexplained tensors, which may be either."""
 
 
@@ -143,8 +143,10 @@ def _describe(ledger: Ledger, *, with_constants: bool = False) -> tuple[Manifest
     names: dict[str, Entry] = {}
     for entry in ledger.entries:
         is_float = entry.tensor.dtype.is_floating and entry.tensor.numel > 1
-        is_held = entry.role in _HELD or (with_constants and entry.role is Role.CONSTANT and is_float)
-        if is_held and entry.copy_of is None:
+        is_followed = entry.role in _FOLLOWED_ROLES or (
+            with_constants and entry.role is Role.CONSTANT and is_float
+        )
+        if is_followed and entry.copy_of is None:
             names[_name(entry, names)] = entry
     parameters, buffers = [], []
     for name, entry in names.items():
@@ -179,10 +181,10 @@ def _batch_norms(ledger: Ledger, names: Mapping[Key, str]) -> Iterator[BatchNorm
         if node.op_type != "BatchNormalization" or len(node.inputs) < 5:
             continue
         read = [ledger.wiring.find(node.graph_path, name) for name in node.inputs[1:5]]
-        told = [names.get(found.key) if isinstance(found, StoredTensor) else None for found in read]
+        tensor_names = [names.get(found.key) if isinstance(found, StoredTensor) else None for found in read]
         eps = node.settings.get("epsilon", _NORM_EPS)
-        if all(told) and isinstance(eps, float):
-            yield BatchNorm(node.name or node.outputs[0], eps, *told)
+        if all(tensor_names) and isinstance(eps, float):
+            yield BatchNorm(node.name or node.outputs[0], eps, *tensor_names)
 
 
 _CUT = frozenset({Line.SLICED, Line.GATHERED, Line.UNUSED, Line.OUTSIDE, Line.REMOVED_ZERO})

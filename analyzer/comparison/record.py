@@ -162,7 +162,7 @@ class Step(Frozen):
     """Place in the other side of one learned tensor of the followed side."""
 
     source: Key
-    held: tuple[Key, ...]
+    stored_in: tuple[Key, ...]
     """Tensors that hold it there: the one or several that it is stored in, then copies."""
     line: str
     """Line of `reconcile` that it is on: `renamed`, `transposed`, `quantized`, `concatenated`."""

@@ -38,11 +38,11 @@ def pair_tensors(
     paired.
     """
     partners, lines = _by_content(a, b, followed)
-    held = {j for j, _ in partners.values()}
+    paired = {j for j, _ in partners.values()}
     partners |= {
         i: found
         for i, found in _by_name(a, b)
-        if i not in partners and i not in lines[0] and found[0] not in held
+        if i not in partners and i not in lines[0] and found[0] not in paired
     }
     for key in (_sources_and_role, _sources):
         taken = {j for j, _ in partners.values()}
@@ -73,7 +73,7 @@ def _by_content(
     source, other = (1, 0) if followed.is_turned else (0, 1)
     taken: set[int] = set()
     for step in followed.steps:
-        here, there = numbers[source].get(step.source), numbers[other].get(step.held[0])
+        here, there = numbers[source].get(step.source), numbers[other].get(step.stored_in[0])
         if here is None or there is None:
             continue
         lines[source][here] = step.line
@@ -117,11 +117,11 @@ def _by_name(a: Sequence[Grouped], b: Sequence[Grouped]) -> Iterator[tuple[int, 
     places = defaultdict[Hashable, list[int]](list)
     for j, (entry, _) in enumerate(b):
         places[_name(entry)].append(j)
-    met = defaultdict[Hashable, int](int)
+    seen = defaultdict[Hashable, int](int)
     for i, (entry, _) in enumerate(a):
         key = _name(entry)
-        candidates, position = places.get(key, []), met[key]
-        met[key] += 1
+        candidates, position = places.get(key, []), seen[key]
+        seen[key] += 1
         if position < len(candidates) and _may_be_one(entry, b[candidates[position]][0]):
             yield i, (candidates[position], MatchedBy.NAME)
 
@@ -283,20 +283,20 @@ def compare_wiring(a: Ledger, b: Ledger, pairs: Sequence[TensorPair]) -> WiringP
     A tensor without a pair is identified by its PyTorch name, if both files give names to all learned tensors. The
     result is None if a side is a saved report, is remote, or is too large for one pass.
     """
-    is_named = all(_tells_names(side) for side in (a, b))
-    words: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
+    is_named = all(_names_all_learned(side) for side in (a, b))
+    labels: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
     scales: tuple[set[Key], set[Key]] = (set(), set())
     for number, pair in enumerate(pairs):
         if pair.a is not None and pair.b is not None:
             moved = pair.line if pair.line in _MOVED else ""
-            words[0][pair.a.tensor.key] = f"pair {number}"
-            words[1][pair.b.tensor.key] = f"pair {number}{moved}"
+            labels[0][pair.a.tensor.key] = f"pair {number}"
+            labels[1][pair.b.tensor.key] = f"pair {number}{moved}"
             if pair.changed in ((), (Change.VALUES,)) and _are_equal_scales(pair) is not None:
                 scales[0].add(pair.a.tensor.key)
                 scales[1].add(pair.b.tensor.key)
     ours, theirs = (
-        _take(side, told, held, is_named=is_named)
-        for side, told, held in zip((a, b), words, scales, strict=True)
+        _fingerprint(side, side_labels, side_scales, is_named=is_named)
+        for side, side_labels, side_scales in zip((a, b), labels, scales, strict=True)
     )
     if ours is None or theirs is None:
         return None
@@ -305,7 +305,7 @@ def compare_wiring(a: Ledger, b: Ledger, pairs: Sequence[TensorPair]) -> WiringP
     return WiringPair(alike=False, first=ours.first_difference(theirs))
 
 
-def _tells_names(ledger: Ledger) -> bool:
+def _names_all_learned(ledger: Ledger) -> bool:
     """Whether each learned tensor has a PyTorch name."""
     return all(entry.sources for entry in ledger.entries if entry.role is Role.PARAMETER)
 
@@ -314,19 +314,19 @@ _SMALL = 64 << 10
 """Largest size in bytes of a constant that is compared by value."""
 
 
-def _take(
-    ledger: Ledger, words: Mapping[Key, str], scales: Set[Key], *, is_named: bool
+def _fingerprint(
+    ledger: Ledger, labels: Mapping[Key, str], scales: Set[Key], *, is_named: bool
 ) -> Fingerprint | None:
     if ledger.live is None or ledger.model.traffic is not None:
         return None
     weights: dict[Key, str] = {}
     for entry in ledger.entries:
-        word = words.get(entry.copy_of or entry.tensor.key) or words.get(entry.tensor.key)
+        label = labels.get(entry.copy_of or entry.tensor.key) or labels.get(entry.tensor.key)
         is_weight = entry.role in (Role.PARAMETER, Role.BUFFER)
-        is_compared = word is not None and entry.tensor.nbytes > _SMALL  # large constants go by their pair
+        is_compared = label is not None and entry.tensor.nbytes > _SMALL  # large constants go by their pair
         if is_weight or is_compared or entry.tensor.key in scales:
-            word = word or f"{entry.sources if is_named else ''}"
-            weights[entry.tensor.key] = f"{entry.tensor.shape} {word}"
+            label = label or f"{entry.sources if is_named else ''}"
+            weights[entry.tensor.key] = f"{entry.tensor.shape} {label}"
     try:
         return take_fingerprint(ledger.model, ledger.wiring, ledger.live, weights, ledger.traced_scopes)
     except ModelReadError:  # the file has changed since it was counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
+from analyzer.account.group.keys import Labels, choose_key, label_members, picture_depth
 from analyzer.account.ledger import Ledger
 from analyzer.cost.algebra import (
     Hidden,
@@ -63,16 +63,16 @@ def measure_cost(
     """
     if labels is None:
         key = by or choose_key(ledger)
-        labels = label_members(ledger, key, drawn_depth(ledger, key) if depth is None else depth)
+        labels = label_members(ledger, key, picture_depth(ledger, key) if depth is None else depth)
     if labels.nodes is None:
         raise UsageError(f"--by {by}: groups no nodes; use scope, block, stage or op")
     walk = Walk(ledger.model)
-    books = _booked(walk, labels)
+    books = _book_nodes(walk, labels)
     axes = _bind(walk, dict(sizes or {}), is_lenient=is_lenient)
     bounds = {axis.name: axis.bound for axis in axes if axis.bound is not None}
     if walk.is_contradicted(bounds):
         walk = Walk(ledger.model, is_strict=True)
-        books = _booked(walk, labels)
+        books = _book_nodes(walk, labels)
     return CostReport(
         path=str(ledger.model.path),
         by=labels.by,
@@ -91,16 +91,16 @@ def measure_cost(
     )
 
 
-def _booked(walk: Walk, labels: Labels) -> _Books:
+def _book_nodes(walk: Walk, labels: Labels) -> _Books:
     """Walk a model and book each node; from the first If branch on, visits wait until all branches are known."""
     books = _Books(labels)
-    held: list[Visit] = []
+    waiting: list[Visit] = []
     for visit in walk.run():
-        if held or visit.branch:
-            held.append(visit)
+        if waiting or visit.branch:
+            waiting.append(visit)
         else:
             books.enter(visit)
-    for visit in _chosen(held, books):
+    for visit in _chosen(waiting, books):
         books.enter(visit)
     return books
 
@@ -180,11 +180,11 @@ class _Books(Mutable):
         if is_part:
             self.parts[len(self.unknown)] = (label, kind)
         if why:
-            self.tell(node, why, " / ".join(label))
+            self.record_unknown(node, why, " / ".join(label))
         self.groups.setdefault(label, _Account()).add(sums)
         self.operators.setdefault(kind, _Account()).add(sums)
 
-    def tell(self, node: Node, why: str, group: str) -> None:
+    def record_unknown(self, node: Node, why: str, group: str) -> None:
         """Record a node of unknown work."""
         name = node.name or next(filter(None, node.outputs), "") or f"node {node.position}"
         path = "/".join((*node.graph_path, name))
@@ -270,7 +270,7 @@ def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
         for depth in range(len(visit.branch)):
             levels.setdefault(depth, {}).setdefault(visit.branch[: depth + 1], []).append(visit)
     dropped: set[tuple[Branch, ...]] = set()
-    told: list[tuple[tuple[Branch, ...], UnknownNode]] = []
+    differing: list[tuple[tuple[Branch, ...], UnknownNode]] = []
 
     def is_run(branch: tuple[Branch, ...]) -> bool:
         return all(branch[: depth + 1] not in dropped for depth in range(len(branch)))
@@ -288,9 +288,9 @@ def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
             dropped.update(branch for branch in sums if branch != largest)
             if len(set(sums.values())) > 1 or sums[largest] != 0:
                 least = min((*sums.values(), 0) if len(sums) < 2 else sums.values(), key=_rank)
-                said = f"which branch runs depends on the values: {least} to {sums[largest]} multiply-accumulates"
-                told.append((largest[:-1], UnknownNode(largest[-1].told, "If", "ai.onnx", said)))
-    books.branching += [row for around, row in reversed(told) if is_run(around)]
+                reason = f"which branch runs depends on the values: {least} to {sums[largest]} multiply-accumulates"
+                differing.append((largest[:-1], UnknownNode(largest[-1].label, "If", "ai.onnx", reason)))
+    books.branching += [row for around, row in reversed(differing) if is_run(around)]
     return [visit for visit in visits if is_run(visit.branch)]
 
 
@@ -308,11 +308,11 @@ def _macs_of(visits: Sequence[Visit]) -> Size:
 
 def _rank(size: Size) -> int:
     """Return the number of a size where every axis is 64, for sorting; -1 where it is unknown."""
-    value = evaluate(size, _Some())
+    value = evaluate(size, _UniformSizes())
     return -1 if value is None else value
 
 
-class _Some(dict[str, int]):
+class _UniformSizes(dict[str, int]):
     """Sizes of axes in which every axis has the same size."""
 
     def get(self, key: str, default: object = None) -> int:
@@ -337,11 +337,14 @@ def _bind(walk: Walk, sizes: dict[str, int], *, is_lenient: bool = False) -> tup
     used: set[str] = set()
     for axis in walk.axes:
         where = f"{axis.input}.{axis.position}"
-        names = [name for name in (axis.told, where, axis.name) if name is not None and name in sizes]
+        names = [name for name in (axis.stored_name, where, axis.name) if name is not None and name in sizes]
         used |= set(names)
-        axes.append(AxisBound(axis.name, axis.told, where, sizes[names[0]] if names else None))
+        axes.append(AxisBound(axis.name, axis.stored_name, where, sizes[names[0]] if names else None))
     left = sorted(set(sizes) - used)
     if left and not is_lenient:
-        known = ", ".join(printable(axis.told or axis.where) for axis in axes) or "none: all sizes are fixed"
+        known = (
+            ", ".join(printable(axis.stored_name or axis.where) for axis in axes)
+            or "none: all sizes are fixed"
+        )
         raise UsageError(f"--shape {printable(left[0])}: no free axis has this name; there are {known}")
     return tuple(axes)

@@ -23,14 +23,14 @@ class TermWork(Frozen):
     name: str
     expression: str
     """Closed form over the config's fields and `batch`, `sequence` and `keys`."""
-    said: Size
+    predicted: Size
     """Result of the closed form, in the file's axes."""
     found: Size
     """Multiply-accumulates of the file's nodes in the term's modules."""
 
     @property
     def difference(self) -> Size:
-        return subtract(self.found, self.said)
+        return subtract(self.found, self.predicted)
 
 
 class WorkAgainst(Frozen):
@@ -44,8 +44,8 @@ class WorkAgainst(Frozen):
     """Multiply-accumulates of nodes outside the modules of all terms."""
 
     @property
-    def said(self) -> Size:
-        return total(term.said for term in self.terms)
+    def predicted(self) -> Size:
+        return total(term.predicted for term in self.terms)
 
     @property
     def found(self) -> Size:
@@ -54,10 +54,10 @@ class WorkAgainst(Frozen):
     @property
     def agrees(self) -> bool:
         """Whether the totals agree; single terms may differ, because fusion moves work to other modules."""
-        return self.said == self.found
+        return self.predicted == self.found
 
 
-def hold_work(ledger: Ledger, config: Config, source: str, model_class: str | None = None) -> WorkAgainst:
+def compare_work(ledger: Ledger, config: Config, source: str, model_class: str | None = None) -> WorkAgainst:
     """Compare the multiply-accumulates of a file with the closed form of a config.
 
     Args:
@@ -84,8 +84,8 @@ def hold_work(ledger: Ledger, config: Config, source: str, model_class: str | No
     works = [work for work in family.work if work.is_of(chosen, has)]
     for part in family.parts:
         is_product = part.count.count(values) != part.vectors.count(values)
-        is_asked = part.key in chosen.parts and is_product and part.term not in _ANYWHERE
-        if is_asked and all(work.of != part.term for work in works):
+        is_needed = part.key in chosen.parts and is_product and part.term not in _ANYWHERE
+        if is_needed and all(work.of != part.term for work in works):
             raise CostError(f"{source}: the work of {chosen.name}'s {part.term} has no closed form")
     terms = [
         TermWork(work.name, work.macs.text, _size(work.macs, values, axes), 0)
@@ -125,9 +125,8 @@ def _axes(ledger: Ledger, walk: Walk) -> Mapping[str, Size]:
                 found[role] = dim
                 continue
             for axis in walk.axes:
-                if (axis.told is not None and axis.told == dim) or (axis.input, axis.position) == (
-                    part.given.name,
-                    position,
+                if (axis.stored_name is not None and axis.stored_name == dim) or (
+                    (axis.input, axis.position) == (part.value_type.name, position)
                 ):
                     found[role] = symbol(axis.name)
                     break

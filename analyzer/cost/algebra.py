@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
-from analyzer.records import Frozen, aside
+from analyzer.records import Frozen, exclude_fields
 
 
-@aside("parts")
+@exclude_fields("parts")
 class Hidden(Frozen):
     """Number that only a run of the model can tell."""
 
@@ -89,7 +89,7 @@ MOST_BITS = 512
 """Maximum size of a number or a power, in bits: sizes have 63, and a square doubles them."""
 
 
-MOST_SAID = 10_000
+MOST_CHARACTERS = 10_000
 """Maximum length of a function's text, in characters."""
 
 MOST_NESTED = 90
@@ -103,15 +103,15 @@ def symbol(atom: Atom) -> Poly:
 
 def _too_large(reason: str, *parts: object) -> Poly:
     """Return an unknown in place of a size that is too large to compute; equal arguments give equal unknowns."""
-    told = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-    return symbol(Hidden(f"unknown_{told}", reason, is_signed=True))
+    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+    return symbol(Hidden(f"unknown_{digest}", reason, is_signed=True))
 
 
-def _called(name: str, first: Size, second: Size) -> Poly:
+def _call_symbol(name: str, first: Size, second: Size) -> Poly:
     """Return a function of two sizes; an unknown if its text is too long, as nesting may double it at each step."""
     call = Call(name, (first, second))
-    if len(call.text) > MOST_SAID:
-        return _too_large(f"an expression of more than {MOST_SAID:,} characters", call.text)
+    if len(call.text) > MOST_CHARACTERS:
+        return _too_large(f"an expression of more than {MOST_CHARACTERS:,} characters", call.text)
     if call.depth > MOST_NESTED:
         return _too_large(f"an expression of more than {MOST_NESTED} functions in one another", call.text)
     return symbol(call)
@@ -283,13 +283,13 @@ def floor_div(a: Size, b: Size) -> Size:
         common = math.gcd(b, *(factor for mono, factor in rest.terms if mono))
         reduced = {mono: factor // common for mono, factor in rest.terms if mono}
         reduced[()] = number % b // common
-        return add(whole, _called("//", _normal(reduced), b // common))
-    return _called("//", a, b)
+        return add(whole, _call_symbol("//", _normal(reduced), b // common))
+    return _call_symbol("//", a, b)
 
 
 def bits_of(a: Size) -> Size:
     """Return the bit length of a number of 0 or more: the logarithm of the next power of two above it."""
-    return a.bit_length() if isinstance(a, int) else _called("bits", a, 0)
+    return a.bit_length() if isinstance(a, int) else _call_symbol("bits", a, 0)
 
 
 def ceil_div(a: Size, b: int) -> Size:
@@ -309,7 +309,7 @@ def remainder(a: Size, b: Size) -> Size:
         return a % b
     if divide(a, b) is not None:
         return 0
-    return _called("%", a, b)
+    return _call_symbol("%", a, b)
 
 
 def _congruent(mono: Mono, factor: int, b: int) -> Size:
@@ -340,7 +340,7 @@ def _choose(name: str, a: Size, b: Size) -> Size:
     if order:
         return (a if order > 0 else b) if name == "max" else (b if order > 0 else a)
     first, second = sorted((a, b), key=text_of)
-    return _called(name, first, second)
+    return _call_symbol(name, first, second)
 
 
 def _compare(a: Size, b: Size) -> int:
@@ -516,12 +516,12 @@ def text_of(size: Size) -> str:
     """
     if isinstance(size, int):
         return str(size)
-    said = ""
+    text = ""
     for mono, factor in size.terms:
         sign = "-" if factor < 0 else "+"
         parts = [f"{atom}**{exponent}" if exponent > 1 else str(atom) for atom, exponent in mono]
         if abs(factor) != 1 or not mono:
             parts.insert(0, str(abs(factor)))
         joined = "*".join(parts)
-        said = f"{said} {sign} {joined}" if said else f"{'-' if factor < 0 else ''}{joined}"
-    return said
+        text = f"{text} {sign} {joined}" if text else f"{'-' if factor < 0 else ''}{joined}"
+    return text

@@ -104,7 +104,7 @@ def _matmul(step: Step, a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...
     return tuple(dims)
 
 
-def _turned(dims: tuple[Size, ...], flag: int) -> tuple[Size, ...]:
+def _transposed(dims: tuple[Size, ...], flag: int) -> tuple[Size, ...]:
     return (*dims[:-2], dims[-1], dims[-2]) if flag and len(dims) > 1 else dims
 
 
@@ -115,7 +115,7 @@ def operands(step: Step) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
         (*dims[1:-1], dims[0], dims[-1]) if step.number(f"transBatch{name}", 0) else dims
         for name, dims in (("A", step.shape(0)), ("B", step.shape(second)))
     )
-    return _turned(a, step.number("transA", 0)), _turned(b, step.number("transB", 0))
+    return _transposed(a, step.number("transA", 0)), _transposed(b, step.number("transB", 0))
 
 
 def _product(step: Step) -> list[Value]:
@@ -187,15 +187,15 @@ def _nhwc_conv(step: Step) -> list[Value]:
 def _conv_transpose(step: Step) -> list[Value]:
     x, w = step.shape(0), step.shape(1)
     rank, groups = len(x) - 2, step.number("group", 1)
-    given = step.numbers("output_shape")
+    output_shape = step.numbers("output_shape")
     strides = step.numbers("strides") or (1,) * rank
     dilations = step.numbers("dilations") or (1,) * rank
     pads, extra = step.numbers("pads") or (0,) * (2 * rank), step.numbers("output_padding") or (0,) * rank
     auto = step.text("auto_pad", "NOTSET")
     space: list[Size] = []
     for place in range(rank):
-        if given is not None:
-            space.append(given[place - rank])
+        if output_shape is not None:
+            space.append(output_shape[place - rank])
         elif auto.startswith("SAME"):
             space.append(multiply(x[2 + place], strides[place]))
         else:
@@ -232,10 +232,12 @@ def _reduce(step: Step) -> list[Value]:
         axes = step.numbers("axes")
     if axes is None and step.number("noop_with_empty_axes", 0):
         return _like(step)
-    gone = set(range(len(x))) if axes is None else {axis_of(axis, len(x)) for axis in axes}
+    reduced = set(range(len(x))) if axes is None else {axis_of(axis, len(x)) for axis in axes}
     kept = step.number("keepdims", 1)
-    shape = tuple(1 if place in gone else dim for place, dim in enumerate(x) if kept or place not in gone)
-    return [Value(step.value(0).dtype, shape, _reduced(step) if len(gone) == len(x) else None)]
+    shape = tuple(
+        1 if place in reduced else dim for place, dim in enumerate(x) if kept or place not in reduced
+    )
+    return [Value(step.value(0).dtype, shape, _reduced(step) if len(reduced) == len(x) else None)]
 
 
 def _reduced(step: Step) -> tuple[Size, ...] | None:

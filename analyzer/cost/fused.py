@@ -77,14 +77,14 @@ def _packed(step: Step) -> Heads:
     hidden = sizes[0] if sizes else floor_div(w[-1], 3)
     values = sizes[2] if sizes else hidden
     past = 8 if step.node.op_type == "QAttention" else 4
-    held = step.shape(past)[-2] if step.has(past) else 0
+    past_length = step.shape(past)[-2] if step.has(past) else 0
     projected = multiply(multiply(x[0], x[1]), multiply(x[2], w[-1]))
     return Heads(
         x[0],
         heads,
         heads,
         x[1],
-        add(x[1], held),
+        add(x[1], past_length),
         floor_div(hidden, heads),
         floor_div(values, heads),
         projected,
@@ -110,11 +110,11 @@ def _grouped(step: Step) -> Heads:
     """Read `GroupQueryAttention`: query (B, S, N H) or packed with keys and values; past (B, G, P, H)."""
     query, heads, groups = step.shape(0), step.number("num_heads", 1), step.number("kv_num_heads", 1)
     head = floor_div(query[2], heads) if step.has(1) else floor_div(query[2], heads + 2 * groups)
-    held = step.shape(3) if step.has(3) else None
-    if held is None:
+    past_shape = step.shape(3) if step.has(3) else None
+    if past_shape is None:
         keys = query[1]
     else:
-        keys = _total_length(step) or add(query[1], held[2])
+        keys = _total_length(step) or add(query[1], past_shape[2])
     return Heads(query[0], heads, groups, query[1], keys, head, head, 0)
 
 

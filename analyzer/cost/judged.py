@@ -54,21 +54,21 @@ def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
         ledger: the ledger of the model.
     """
     if not ledger.model.graphs:
-        return _untold(limit, path, "a saved report does not hold the graph; name the model")
+        return _skipped_verdict(limit, path, "a saved report does not hold the graph; name the model")
     try:
         report = measure_cost(ledger, sizes=resolve_sizes(ledger, limit.shapes))
     except OnnxLedgerError as error:
-        return _untold(limit, path, name_flag(error, _FLAG))
+        return _skipped_verdict(limit, path, name_flag(error, _FLAG))
     observed = report.at(report.total.macs)
     if observed is None:
-        free = ", ".join(axis.told or axis.where for axis in report.axes if axis.bound is None)
-        return _untold(
+        free = ", ".join(axis.stored_name or axis.where for axis in report.axes if axis.bound is None)
+        return _skipped_verdict(
             limit, path, f"{text_of(report.total.macs)} MACs: give a size of {free or 'the unknown axes'}"
         )
     if not report.is_complete and observed <= limit.macs:
         first = report.unknown[0]
         many = format_many(len(report.unknown), "node")
-        return _untold(limit, path, f"the work of {many} is not known: {first.node}, {first.reason}")
+        return _skipped_verdict(limit, path, f"the work of {many} is not known: {first.node}, {first.reason}")
     exceeded = observed - limit.macs
     return Verdict(
         limit.rule,
@@ -89,7 +89,7 @@ def _contributors(report: CostReport) -> list[Contributor]:
     return [Contributor(name, macs, None) for name, macs in known[:_MOST] if macs]
 
 
-def _untold(limit: WorkLimit, path: str, why: str) -> Verdict:
+def _skipped_verdict(limit: WorkLimit, path: str, why: str) -> Verdict:
     return Verdict(
         limit.rule,
         path,

@@ -142,8 +142,8 @@ def _squeeze(step: Step) -> list[Value]:
     if axes is None:
         kept = tuple(dim for dim in dims if dim != 1)
     else:
-        gone = {axis_of(axis, len(dims)) for axis in axes}
-        kept = tuple(dim for place, dim in enumerate(dims) if place not in gone)
+        removed = {axis_of(axis, len(dims)) for axis in axes}
+        kept = tuple(dim for place, dim in enumerate(dims) if place not in removed)
     return [Value(step.value(0).dtype, kept, step.value(0).data)]
 
 
@@ -625,7 +625,7 @@ LAYOUT: dict[str, Rule] = {
 """Rules by operator."""
 
 
-def _is_named(*grids: Grid) -> bool:
+def _has_symbols(*grids: Grid) -> bool:
     return any(isinstance(each, Poly) for grid in grids for each in grid.flat)
 
 
@@ -649,7 +649,7 @@ def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     ours, others = np.broadcast_arrays(left, right)
     if ours.size > MOST:
         return None
-    if op_type == "Div" and values[0].dtype.is_floating and _is_named(ours, others):
+    if op_type == "Div" and values[0].dtype.is_floating and _has_symbols(ours, others):
         function = _exactly
     made = [function(x, y) for x, y in zip(ours.flat, others.flat, strict=True)]
     if any(isinstance(each, int) and each.bit_length() > 64 for each in made):  # int64 would overflow

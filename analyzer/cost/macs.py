@@ -21,12 +21,12 @@ def count_macs(ledger: Ledger, shapes: Shapes | None = None) -> Macs:
     sizes = {f"{axis.input}.{axis.position}": axis.size for axis in axes}
     report = measure_cost(ledger, sizes=sizes, labels=each, is_lenient=True)
     known = {group.name: report.at(group.sums.macs) for group in report.groups}
-    untold = {row.group for row in report.unknown} | {name for name, macs in known.items() if macs is None}
+    uncounted = {row.group for row in report.unknown} | {name for name, macs in known.items() if macs is None}
     return Macs(
         at={
             axis.name or f"{axis.input}.{axis.position}": axis.size for axis in axes if axis.reason != "file"
         },
         nodes={places[number]: macs for number, macs in known.items() if macs},
-        unknown=frozenset(places[number] for number in untold if number in places),
+        unknown=frozenset(places[number] for number in uncounted if number in places),
         choices=sum(not row.group for row in report.unknown),
     )

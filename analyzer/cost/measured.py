@@ -17,7 +17,7 @@ import msgspec
 from analyzer.account.ledger import Ledger
 from analyzer.cost.account import measure_cost
 from analyzer.cost.algebra import Size, add, evaluate, hidden_in, text_of
-from analyzer.cost.memory.answer import Asked, MemoryAnswer, file_of
+from analyzer.cost.memory.answer import MemoryAnswer, MemoryQuery, file_of
 from analyzer.cost.memory.opened import LEVELS
 from analyzer.cost.record import CostReport
 from analyzer.cost.values import NOTHING, Step, UnshapedError, Value
@@ -58,15 +58,15 @@ def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") ->
     require_onnxruntime("running a model")
     name = printable(str(path))
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
-        asked = Tracing(str(path.absolute()), folder, (tuple(feeds),), level)
-        answer = trace_apart(asked, name)
+        request = Tracing(str(path.absolute()), folder, (tuple(feeds),), level)
+        answer = trace_apart(request, name)
         if isinstance(answer, str) or answer.runs[0].why:
             why = answer if isinstance(answer, str) else answer.runs[0].why
             raise CostError(f"{name}: onnxruntime does not run it: {shorten(printable(why), 300)}")
         yield answer
 
 
-def trace_apart(asked: Tracing, name: str) -> Traced | str:
+def trace_apart(request: Tracing, name: str) -> Traced | str:
     """Run a request in a process of its own; return a sentence where onnxruntime does not load the model.
 
     Raises:
@@ -80,7 +80,7 @@ def trace_apart(asked: Tracing, name: str) -> Traced | str:
         except OSError as error:
             raise CostError(f"{name}: cannot start a process to run it: {error}") from error
         try:
-            child.send(msgspec.json.encode(asked))
+            child.send(msgspec.json.encode(request))
             answer = child.receive(time.monotonic() + _SECONDS, most)
             if answer is None:
                 raise CostError(f"{name}: its run ended the process, with exit code {child.end(1)}")
@@ -101,7 +101,7 @@ class Differing(Frozen):
     op_type: str
     expression: str
     """Predicted shape in the axes of the inputs, as a Python list."""
-    said: tuple[int, ...]
+    predicted: tuple[int, ...]
     """Predicted shape at the sizes of the run."""
     found: tuple[int, ...]
 
@@ -115,7 +115,7 @@ class Compared(Frozen):
     """Number of values whose shapes were compared, counted each time that they were computed."""
     differing: tuple[Differing, ...]
     """Differing values, each at its first difference, in the order of the run."""
-    unsaid: int
+    unpredicted: int
     """Number of values whose shapes cannot be predicted without a run."""
     macs: int | None
     """Multiply-accumulates of the run, from its own shapes; None where they cannot be counted."""
@@ -125,7 +125,7 @@ class Compared(Frozen):
     """Multiply-accumulates by operator, in descending order."""
 
 
-HELD, PEAK = "packed weights and copies of small tensors", "activations and outputs at the peak"
+BEFORE_RUN, PEAK = "packed weights and copies of small tensors", "activations and outputs at the peak"
 """Lines of memory that a run measures: bytes that the session holds before it, and the peak of requests during it."""
 
 
@@ -159,7 +159,7 @@ class Measured(Frozen):
     at: tuple[tuple[str, int], ...]
     """Sizes of the axes, by their names in expressions."""
     compared: Compared
-    said: int | None
+    predicted: int | None
     """Predicted multiply-accumulates at these sizes, as far as they are known."""
     is_complete: bool
     """Whether the work of every node is known without a run."""
@@ -168,9 +168,9 @@ class Measured(Frozen):
     @property
     def macs(self) -> Agreement:
         """Result for multiply-accumulates: those of the run against the predicted total of all nodes."""
-        if not self.is_complete or self.said is None or self.compared.macs is None:
+        if not self.is_complete or self.predicted is None or self.compared.macs is None:
             return Agreement.NOT_COMPARED
-        return Agreement.AGREES if self.said == self.compared.macs else Agreement.DIFFERS
+        return Agreement.AGREES if self.predicted == self.compared.macs else Agreement.DIFFERS
 
     @property
     def verdict(self) -> Agreement:
@@ -183,13 +183,13 @@ class Measured(Frozen):
         return Agreement.AGREES
 
 
-def measure_run(ledger: Ledger, report: CostReport, asked: Asked) -> Measured:
+def measure_run(ledger: Ledger, report: CostReport, query: MemoryQuery) -> Measured:
     """Run a model once with optimizations off, and compare the run with the predictions.
 
     Args:
         ledger: the ledger of a model that is one local file.
         report: the model's cost; if it has a memory, requested memory is compared too.
-        asked: sizes of the model's axes, and the level of optimization for memory.
+        query: sizes of the model's axes, and the level of optimization for memory.
 
     Raises:
         CostError: the model is no single local file, or onnxruntime does not run it.
@@ -198,38 +198,38 @@ def measure_run(ledger: Ledger, report: CostReport, asked: Asked) -> Measured:
         UsageError: sizes contradict each other, or name nothing.
     """
     path = file_of(ledger)
-    inputs = plan_feeds(ledger, asked.shapes, asked.past)[0]
+    inputs = plan_feeds(ledger, query.shapes, query.past)[0]
     walk = Walk(ledger.model)
     list(walk.run())
     at = sizes_at(walk, inputs.axes)
     if walk.is_contradicted(at):
         walk = Walk(ledger.model, is_strict=True)
         list(walk.run())
-    with traced(path, inputs.feeds) as told:
-        compared = compare_run(walk, at, read_model(told.ran), told.runs[0])
+    with traced(path, inputs.feeds) as trace:
+        compared = compare_run(walk, at, read_model(trace.ran), trace.runs[0])
         lines = (
             ()
-            if report.memory is None or asked.level not in (None, "none")
-            else tuple(_memory(report.memory, told))
+            if report.memory is None or query.level not in (None, "none")
+            else tuple(_memory(report.memory, trace))
         )
-    if report.memory is not None and asked.level not in (None, "none"):
-        with traced(path, inputs.feeds, LEVELS[asked.level]) as other:
+    if report.memory is not None and query.level not in (None, "none"):
+        with traced(path, inputs.feeds, LEVELS[query.level]) as other:
             lines = tuple(_memory(report.memory, other))
-    said = evaluate(measure_cost(ledger, report.by, sizes=_by_place(walk, at)).total.macs, at)
-    return Measured(told.version, tuple(at.items()), compared, said, report.is_complete, lines)
+    predicted = evaluate(measure_cost(ledger, report.by, sizes=_by_place(walk, at)).total.macs, at)
+    return Measured(trace.version, tuple(at.items()), compared, predicted, report.is_complete, lines)
 
 
 def _by_place(walk: Walk, at: Mapping[str, int]) -> Mapping[str, int]:
     return {f"{axis.input}.{axis.position}": at[axis.name] for axis in walk.axes if axis.name in at}
 
 
-def _memory(answer: MemoryAnswer, told: Traced) -> Iterator[MeasuredLine]:
+def _memory(answer: MemoryAnswer, trace: Traced) -> Iterator[MeasuredLine]:
     """Yield the memory held by the session before the run, and the peak of requests during it."""
-    if told.held is None:
+    if trace.initial_nbytes is None:
         return
-    yield MeasuredLine(HELD, answer.needed.held, told.held)
+    yield MeasuredLine(BEFORE_RUN, answer.needed.initial_nbytes, trace.initial_nbytes)
     peak = answer.needed.peak
-    live = [node.live for node in told.runs[0].nodes if node.live is not None]
+    live = [node.live for node in trace.runs[0].nodes if node.live is not None]
     yield MeasuredLine(PEAK, None if peak is None else peak.nbytes, max(live, default=0))
 
 
@@ -255,7 +255,7 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
     nodes = _match(ran, run.nodes)
     nested, main = _by_name(walk), walk.values.get((), {})
     differing: dict[str, Differing] = {}
-    values = unsaid = 0
+    values = unpredicted = 0
     macs: Size = 0
     why = ""
     operators: dict[str, int] = defaultdict(int)
@@ -269,23 +269,25 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
                 attached[graph.path, tensor.node][tensor.name.rpartition(".")[2]] = value
     for call, node in zip(run.nodes, nodes, strict=True):
         if node is None:
-            why = why or _untold(call, f"{call.op_type} {call.name} matches no node of the graph that ran")
+            why = why or _reason_uncounted(
+                call, f"{call.op_type} {call.name} matches no node of the graph that ran"
+            )
             continue
         made = _slots(node.outputs, call.outputs)
         for name, typed in zip(node.outputs, made or (), strict=False):
             if typed is None or not name:
                 continue
-            said = main.get(name) if call.within is None else nested.get(name)
-            if said is None:
+            predicted = main.get(name) if call.within is None else nested.get(name)
+            if predicted is None:
                 continue
-            sizes = None if said.shape is None else [evaluate(dim, at) for dim in said.shape]
+            sizes = None if predicted.shape is None else [evaluate(dim, at) for dim in predicted.shape]
             if sizes is None or None in sizes:
-                unsaid += 1
+                unpredicted += 1
                 continue
             values += 1
             shape = tuple(size for size in sizes if size is not None)
             if shape != typed[1] and name not in differing:
-                text = f"[{', '.join(map(text_of, said.shape or ()))}]"
+                text = f"[{', '.join(map(text_of, predicted.shape or ()))}]"
                 differing[name] = Differing(name, node.name, node.op_type, text, shape, typed[1])
         counted = _macs(node, call, opsets.get("ai.onnx", 1), stored, attached[node.place])
         if isinstance(counted, str):
@@ -300,7 +302,7 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
         len(run.nodes),
         values,
         tuple(differing.values()),
-        unsaid,
+        unpredicted,
         None if why or not isinstance(macs, int) else macs,
         why,
         tuple(ranked),
@@ -409,6 +411,6 @@ def _macs(
     return work.macs
 
 
-def _untold(call: TracedNode, why: str) -> str:
+def _reason_uncounted(call: TracedNode, why: str) -> str:
     """Return the reason `why`; "" for a call whose operator never has multiply-accumulates."""
     return "" if call.op_type in FREE or call.op_type in WITHOUT_MACS else why

@@ -135,10 +135,10 @@ def _window_of_length(step: Step) -> list[Value]:
 def _dft(step: Step) -> list[Value]:
     dims = list(step.shape(0))
     if step.has(2):
-        said = _at(step, 2)
-        if said is None:
+        input_axis = _at(step, 2)
+        if input_axis is None:
             raise UnshapedError("DFT along an axis that is computed from values")
-        axis = said
+        axis = input_axis
     else:
         axis = step.number("axis", 1 if step.opset < 20 else -2)
     place = axis_of(axis, len(dims))
@@ -292,10 +292,10 @@ def _picked_features(step: Step) -> list[Value]:
 def _encoded(step: Step) -> list[Value]:
     """Infer `LabelEncoder`, `CategoryMapper`: an element for each input element, of the type of the table's values."""
     kinds = {"values_floats": DType.FLOAT, "values_strings": DType.STRING, "values_int64s": DType.INT64}
-    told = next((dtype for name, dtype in kinds.items() if name in step.attached), None)
-    if told is None:
-        told = DType.STRING if step.value(0).dtype is DType.INT64 else DType.INT64
-    return [Value(told, step.shape(0))]
+    output_dtype = next((dtype for name, dtype in kinds.items() if name in step.attached), None)
+    if output_dtype is None:
+        output_dtype = DType.STRING if step.value(0).dtype is DType.INT64 else DType.INT64
+    return [Value(output_dtype, step.shape(0))]
 
 
 def _one_hot_of_classes(step: Step) -> list[Value]:

@@ -35,7 +35,7 @@ class AxisBound(Frozen):
 
     name: str
     """Name in expressions."""
-    told: str | None
+    stored_name: str | None
     """Name in the file; None where it has no name."""
     where: str
     """Input and position, as `input.position`."""

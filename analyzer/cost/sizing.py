@@ -33,7 +33,7 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
         raise UsageError(f"--shape {printable(shapes.sweep.key)}: give one size; the formulas hold for all")
     if not shapes.sizes:
         return {}
-    signature = [given for graph in _mains(ledger) for given in graph.signature]
+    signature = [value_type for graph in _main_graphs(ledger) for value_type in graph.signature]
     parts, _ = assign_roles(signature, look_up(ledger.model, ledger.wiring).uses)
     symbols: dict[str, list[Slot]] = defaultdict(list)
     roles: dict[str, list[Slot]] = defaultdict(list)
@@ -48,19 +48,19 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
         slots, role = names.find(key)
         by_role = [slot for slot in (roles[role] if role is not None else []) if slot not in slots]
         for number, position in (*slots, *by_role):
-            dim, given = parts[number].dims[position], parts[number].given.name
+            dim, input_name = parts[number].dims[position], parts[number].value_type.name
             if not isinstance(dim, int) or dim < 0:
-                sizes.setdefault(dim if isinstance(dim, str) and dim else f"{given}.{position}", size)
+                sizes.setdefault(dim if isinstance(dim, str) and dim else f"{input_name}.{position}", size)
             elif dim != size and (number, position) in slots:
                 raise UsageError(
-                    f"--shape {printable(key)}: the file fixes this axis of {printable(given)} at {dim}"
+                    f"--shape {printable(key)}: the file fixes this axis of {printable(input_name)} at {dim}"
                 )
     return sizes
 
 
-def _mains(ledger: Ledger) -> list[Graph]:
-    mains = {part.path for part in ledger.model.parts}
-    return [graph for graph in ledger.model.graphs if graph.path in mains]
+def _main_graphs(ledger: Ledger) -> list[Graph]:
+    paths = {part.path for part in ledger.model.parts}
+    return [graph for graph in ledger.model.graphs if graph.path in paths]
 
 
 def parse_sized(flag: str, text: str, unit: Unit, example: str) -> tuple[Shapes, int]:

@@ -24,10 +24,10 @@ def _with_work(point: Point, timing: Timing, ledger: Ledger) -> Point:
     sizes = {f"{axis.input}.{axis.position}": axis.size for axis in point.axes}
     report = measure_cost(ledger, grouping.by, grouping.depth, sizes, is_lenient=True)
     groups = {group.name: group.sums.macs for group in report.groups}
-    untold = {row.group for row in report.unknown}
+    uncounted = {row.group for row in report.unknown}
     parts = tuple(
         part
-        if part.across or part.group.name in untold
+        if part.across or part.group.name in uncounted
         else replace(part, macs=report.at(groups.get(part.group.name, 0)))
         for part in point.parts
     )

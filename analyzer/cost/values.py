@@ -83,7 +83,7 @@ class Step(Mutable):
     node: Node
     inputs: tuple[Value, ...]
     opset: int
-    given: Mapping[str, object] = field(default_factory=dict)
+    caller_attributes: Mapping[str, object] = field(default_factory=dict)
     """Attributes of the calling node, in the body of a function."""
     fresh: Callable[[str], Poly] = field(default=lambda reason: symbol(Hidden("unknown", reason)))
     """Function that makes a size that only a run can tell."""
@@ -124,12 +124,12 @@ class Step(Mutable):
         for place in range(-rank, 0):
             dims = [shape[place] for shape in shapes if -place <= len(shape)]
             numbers = [dim for dim in dims if isinstance(dim, int) and dim != 1]
-            named = list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
-            if numbers or not named:
+            symbolic = list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
+            if numbers or not symbolic:
                 result.append(numbers[0] if numbers else 1)
                 continue
-            size: Size = named[0]
-            for other in named[1:]:
+            size: Size = symbolic[0]
+            for other in symbolic[1:]:
                 size = self.meet(size, other)
             result.append(size)
         return tuple(result)
@@ -145,7 +145,7 @@ class Step(Mutable):
             return self.node.integers[name]
         found: object = self.node.settings.get(name)
         if isinstance(found, str) and found.startswith("@"):
-            return self.given.get(found[1:])
+            return self.caller_attributes.get(found[1:])
         return found
 
     def number(self, name: str, default: int) -> int:
@@ -178,7 +178,7 @@ class Step(Mutable):
             return tuple(_whole(name, each) for each in found)
         return None
 
-    def named(self) -> Mapping[str, object]:
+    def attributes(self) -> Mapping[str, object]:
         """Return all attributes, for the body of a function that the node calls."""
         names = (*self.node.integers, *self.node.settings)
         return {name: self.setting(name) for name in names}

@@ -29,7 +29,7 @@ class Axis(Frozen):
 
     name: str
     """Name in expressions: the file's name as a Python identifier."""
-    told: str | None
+    stored_name: str | None
     """Name in the file; None where it has no name."""
     input: str
     position: int
@@ -40,7 +40,7 @@ class Branch(NamedTuple):
 
     owner: tuple[Place, Place | None]
     """The If, and the call of the function that it is in, if any."""
-    told: str
+    label: str
     """Name of the If in messages."""
     name: str
 
@@ -81,7 +81,7 @@ class Walk(Mutable, dict=True):
     joined: list[Value] = field(default_factory=list)
     """Outputs of the Ifs, Loops and Scans, each time they were walked; visits do not have them."""
     _names: set[str] = field(default_factory=set)
-    _told: dict[str, Poly] = field(default_factory=dict)
+    _symbols_by_name: dict[str, Poly] = field(default_factory=dict)
     """Axes in expressions, by their names in the file."""
     _fresh: int = 0
     _inner: int = 0
@@ -108,50 +108,52 @@ class Walk(Mutable, dict=True):
                 continue
             opset = dict(part.opsets).get("ai.onnx", 1)
             scope: Scope = {}
-            for given in graph.signature:
-                scope[given.name] = self._input(given)
+            for value_type in graph.signature:
+                scope[value_type.name] = self._input(value_type)
             yield from self._graph(graph, scope, _Where(opset))
 
     # values
 
-    def _input(self, given: ValueType) -> Value:
-        if given.each is not None:
-            each = self._input(given.each)
+    def _input(self, value_type: ValueType) -> Value:
+        if value_type.each is not None:
+            each = self._input(value_type.each)
             known = each if each.shape is not None else None
             return Value(each.dtype, None, None, "a sequence of tensors", each=known)
-        if given.kind != "tensor" or given.dims is None:
-            return Value(given.dtype, None, None, f"input {given.name} has no rank in the file")
-        if len(given.dims) > MOST_AXES:
-            return Value(given.dtype, None, None, _many_axes(given.name, len(given.dims)))
+        if value_type.kind != "tensor" or value_type.dims is None:
+            return Value(value_type.dtype, None, None, f"input {value_type.name} has no rank in the file")
+        if len(value_type.dims) > MOST_AXES:
+            return Value(value_type.dtype, None, None, _many_axes(value_type.name, len(value_type.dims)))
         dims: list[Size] = []
-        for position, dim in enumerate(given.dims):
+        for position, dim in enumerate(value_type.dims):
             if isinstance(dim, int):
-                dims.append(dim if dim >= 0 else self._axis(given.name, position, None))
+                dims.append(dim if dim >= 0 else self._axis(value_type.name, position, None))
             else:
-                dims.append(self._axis(given.name, position, dim))
-        return Value(given.dtype, tuple(dims))
+                dims.append(self._axis(value_type.name, position, dim))
+        return Value(value_type.dtype, tuple(dims))
 
     def _noted(self, noted: ValueType, value: Value) -> Value:
         """Return a value with the file's own shape annotation, where no rule infers a shape; unknown axes are fresh."""
         if noted.kind != "tensor" or noted.dims is None or len(noted.dims) > MOST_AXES:
             return value
         dims = (
-            dim if isinstance(dim, int) and dim >= 0 else self._told.get(str(dim)) or self.fresh(value.why)
+            dim
+            if isinstance(dim, int) and dim >= 0
+            else self._symbols_by_name.get(str(dim)) or self.fresh(value.why)
             for dim in noted.dims
         )
         return Value(noted.dtype, tuple(dims))
 
-    def _axis(self, name: str, position: int, told: str | None) -> Poly:
-        if told and told in self._told:
-            return self._told[told]
-        said = printed_axis(told, name, position)
-        while said in self._names:
-            said += "_"
-        self._names.add(said)
-        self.axes.append(Axis(said, told or None, name, position))
-        if told:
-            self._told[told] = symbol(said)
-        return symbol(said)
+    def _axis(self, name: str, position: int, stored_name: str | None) -> Poly:
+        if stored_name and stored_name in self._symbols_by_name:
+            return self._symbols_by_name[stored_name]
+        identifier = printed_axis(stored_name, name, position)
+        while identifier in self._names:
+            identifier += "_"
+        self._names.add(identifier)
+        self.axes.append(Axis(identifier, stored_name or None, name, position))
+        if stored_name:
+            self._symbols_by_name[stored_name] = symbol(identifier)
+        return symbol(identifier)
 
     def meet(self, a: Size, b: Size) -> Size:
         """Return the size of an axis where two sizes meet: they are assumed equal, or in strict mode, one is 1."""
@@ -214,7 +216,7 @@ class Walk(Mutable, dict=True):
         if node.op_type == "Constant" and node.outputs and node.outputs[0] in scope:
             return
         inputs = tuple(scope.get(name, _LOST) if name else NOTHING for name in node.inputs)
-        step = Step(node, inputs, where.opset, where.given, self.fresh, self.meet, attached)
+        step = Step(node, inputs, where.opset, where.caller_attributes, self.fresh, self.meet, attached)
         place = where.place or node.place
         self._inner += where.is_body
         body = self._bodies.get(node.place)
@@ -246,7 +248,8 @@ class Walk(Mutable, dict=True):
     def _make(self, step: Step) -> tuple[tuple[Value, ...], str, int | None]:
         """Return a node's outputs, why they are unknown, and its number; identical nodes are inferred once."""
         node = step.node
-        if step.given or step.attached:  # depends on the caller's attributes, or on tensors in attributes
+        # It may depend on the caller's attributes, or on tensors in attributes.
+        if step.caller_attributes or step.attached:
             return *_apply(step), None
         settings = tuple(node.settings.items()) if node.settings else ()
         integers = tuple(node.integers.items()) if node.integers else ()
@@ -258,13 +261,13 @@ class Walk(Mutable, dict=True):
             made, why = _apply(step)
             if self._fresh != before:  # it created a fresh size, which others must not share
                 return made, why, None
-            found = _Made(tuple(map(self._one_of, made)), why, len(self._alike), inputs)
+            found = _Made(tuple(map(self._canonical, made)), why, len(self._alike), inputs)
             if len(self._alike) >= _MOST_ALIKE:
                 return found.values, why, None
             self._alike[key] = found
         return found.values, found.why, found.number
 
-    def _one_of(self, value: Value) -> Value:
+    def _canonical(self, value: Value) -> Value:
         """Return the canonical instance of a value; one with numbers stays itself, because 1 equals 1.0."""
         if (
             value.data is not None
@@ -287,8 +290,10 @@ class Walk(Mutable, dict=True):
     def _call(self, step: Step, body: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
         inner: Scope = dict(zip(body.inputs, step.inputs, strict=False))
         inner.update(dict.fromkeys(body.inputs[len(step.inputs) :], NOTHING))
-        given = dict(step.named())
-        yield from self._graph(body, inner, replace(where, given=given, depth=where.depth + 1, is_body=True))
+        own_attributes = dict(step.attributes())
+        yield from self._graph(
+            body, inner, replace(where, caller_attributes=own_attributes, depth=where.depth + 1, is_body=True)
+        )
         self._enter(step, [inner.get(own, _LOST) for own in body.outputs], scope, where)
 
     # If, Loop, Scan
@@ -310,11 +315,11 @@ class Walk(Mutable, dict=True):
         for name in names:
             if name not in nested:
                 continue
-            inner = _inside(scope, {})
+            inner = _body_scope(scope, {})
             branches = where.branch
             if len(names) > 1:
-                told = step.node.name or step.node.outputs[0]
-                branches = (*branches, Branch((step.node.place, where.place), told, name))
+                label = step.node.name or step.node.outputs[0]
+                branches = (*branches, Branch((step.node.place, where.place), label, name))
             yield from self._graph(nested[name], inner, replace(where, branch=branches, is_body=True))
             ends.append([inner.get(own, _LOST) for own in nested[name].outputs])
         made = [
@@ -347,8 +352,8 @@ class Walk(Mutable, dict=True):
         before = len(self.joined)
         for _ in range(_ROUNDS):
             del self.joined[before:]
-            given = dict(zip(body.inputs, [*extra[0], *carried, *extra[1]], strict=False))
-            inner = _inside(scope, given)
+            body_inputs = dict(zip(body.inputs, [*extra[0], *carried, *extra[1]], strict=False))
+            inner = _body_scope(scope, body_inputs)
             found = list(self._graph(body, inner, replace(where, times=times, is_body=True)))
             skip = 1 if step.node.op_type == "Loop" else 0
             ends = [inner.get(name, _LOST) for name in body.outputs[skip:]]
@@ -358,7 +363,7 @@ class Walk(Mutable, dict=True):
             carried = [
                 self._widen(a, b) if other else a for a, b, other in zip(carried, ends, changed, strict=False)
             ]
-        if step.node.op_type == "Loop" and not why and not _goes_on(body, inner):
+        if step.node.op_type == "Loop" and not why and not _makes_all_runs(body, inner):
             why = "a Loop that may end before its last run"
         yield from (replace(visit, why=visit.why or why) for visit in found)
         made = _results(step, ends, len(carried), trips)
@@ -375,9 +380,9 @@ class Walk(Mutable, dict=True):
         return Value(a.dtype, dims)
 
 
-def _inside(scope: Scope, given: dict[str, Value]) -> Scope:
+def _body_scope(scope: Scope, body_values: dict[str, Value]) -> Scope:
     """Return the scope of a body: its own values, backed by those around it, which it does not change."""
-    return ChainMap(given, *(scope.maps if isinstance(scope, ChainMap) else (scope,)))
+    return ChainMap(body_values, *(scope.maps if isinstance(scope, ChainMap) else (scope,)))
 
 
 class _Where(Frozen):
@@ -385,7 +390,7 @@ class _Where(Frozen):
 
     opset: int
     times: Size = 1
-    given: Mapping[str, object] = field(default_factory=dict)
+    caller_attributes: Mapping[str, object] = field(default_factory=dict)
     place: Place | None = None
     depth: int = 0
     is_body: bool = False
@@ -506,14 +511,14 @@ def _entries(
         return list(step.inputs[2:]), (before, []), trips, why
     try:
         scanned = min(max(step.number("num_scan_inputs", 0), 0), len(step.inputs))
-        told = step.numbers("scan_input_axes") or ()
+        stored_axes = step.numbers("scan_input_axes") or ()
     except UnshapedError as error:
         return [_LOST] * len(step.inputs), ([], []), walk.fresh(str(error)), str(error)
     states, sliced = (
         list(step.inputs[: len(step.inputs) - scanned]),
         step.inputs[len(step.inputs) - scanned :],
     )
-    axes = (*told, *(0,) * scanned)[:scanned]
+    axes = (*stored_axes, *(0,) * scanned)[:scanned]
     slices, trips = [], 1
     for value, axis in zip(sliced, axes, strict=True):
         dims = value.shape
@@ -534,7 +539,7 @@ def _is_other(a: Value, b: Value) -> bool:
     return a.shape is not None and a.shape != b.shape
 
 
-def _goes_on(body: Graph, inner: Scope) -> bool:
+def _makes_all_runs(body: Graph, inner: Scope) -> bool:
     """Whether a Loop makes all of its runs: its condition is passed through, or always true."""
     name = body.outputs[0] if body.outputs else ""
     makers = {

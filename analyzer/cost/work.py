@@ -75,19 +75,19 @@ def _einsum(step: Step, made: Sequence[Value]) -> Work:
     terms, result, sizes = einsum_axes(step)
     macs: Size = 0
     flops: Size = 0
-    held = terms[0]
+    current = terms[0]
     if len(terms) == 1:
         return Work(0, _numel(step.value(0)))
     for at, term in enumerate(terms[1:], 1):
         later = "".join(terms[at + 1 :]) + result
-        ours = [letter for letter in dict.fromkeys(held) if letter in later or letter in term]
-        theirs = [letter for letter in dict.fromkeys(term) if letter in later or letter in held]
-        for before, after in ((held, ours), (term, theirs)):
+        ours = [letter for letter in dict.fromkeys(current) if letter in later or letter in term]
+        theirs = [letter for letter in dict.fromkeys(term) if letter in later or letter in current]
+        for before, after in ((current, ours), (term, theirs)):
             if len(after) < len(set(before)):
                 flops = add(flops, product(sizes[letter] for letter in set(before)))
         letters = dict.fromkeys([*ours, *theirs])
         macs = add(macs, product(sizes[letter] for letter in letters))
-        held = "".join(letter for letter in letters if letter in later)
+        current = "".join(letter for letter in letters if letter in later)
     return Work(macs, flops)
 
 

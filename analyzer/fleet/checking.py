@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzer.account.group.patterns import Searcher
 from analyzer.account.ledger import Finding, Ledger
-from analyzer.budget.evaluate import check_models, judge_findings, looked_at_less
+from analyzer.budget.evaluate import check_models, find_content_shortfall, judge_findings
 from analyzer.budget.record import BudgetReport, Rule, Verdict
 from analyzer.documents.inspect import InspectDocument, Model, Totals
 from analyzer.documents.saved import rebuild
@@ -81,7 +81,7 @@ def _ledger(name: str, rows: Rows) -> Ledger | str:
 
 def _document(name: str, row: Row, rows: Rows) -> Row:
     """Return the document that `inspect` wrote of the model."""
-    told = {key: row[key] for key in InspectDocument.__struct_fields__ if key in row and key not in OF_RUN}
+    fields = {key: row[key] for key in InspectDocument.__struct_fields__ if key in row and key not in OF_RUN}
     model = {key: row[key] for key in Model.__struct_fields__ if key in row and key != "path"}
     model["opsets"] = dict(model["opsets"] or ())
     for end in ("inputs", "outputs"):
@@ -89,7 +89,7 @@ def _document(name: str, row: Row, rows: Rows) -> Row:
     files = [row for row in rows.get("files", ()) if row["bytes"] is not None]
     components = [{**each, "opsets": dict(each["opsets"] or ())} for each in row["components"] or ()]
     return {
-        **told,
+        **fields,
         "schema_version": 1,
         "command": "inspect",
         "tool": {"name": "onnxledger", "version": "lake"},
@@ -158,16 +158,21 @@ def check_lake(
         if isinstance(found, str):
             lost[name] = found.removeprefix(f"{name}: ")
             continue
-        if less := looked_at_less(found, content):
+        if less := find_content_shortfall(found, content):
             lost[name] = f"{less}; survey again with --content {content}"
             continue
         key = None if earlier is None else f"{earlier.path}: {name}"
 
-        def ask(asked: str, name: str = name, key: str | None = key) -> Ledger:
-            return before.find(name) if before is not None and asked == key else read(asked)
+        def find_ledger(requested: str, name: str = name, key: str | None = key) -> Ledger:
+            return before.find(name) if before is not None and requested == key else read(requested)
 
         report = check_models(
-            rules, {name: found}, baseline=key, read=ask, groups=groups, is_any_baseline=is_any_baseline
+            rules,
+            {name: found},
+            baseline=key,
+            read=find_ledger,
+            groups=groups,
+            is_any_baseline=is_any_baseline,
         )
         for verdict in report.verdicts:
             if verdict.model is not None:

@@ -236,12 +236,12 @@ def find_families(lake: Path | str | Lake, *, says: str = "") -> Answer:
     opened = lake if isinstance(lake, Lake) else open_lake(lake)
     weights, models, silent = _read(opened)
     families = _Families(weights, models)
-    told = [says, f"Copies cost {format_many(families.cost, 'byte')}."]
+    sentences = [says, f"Copies cost {format_many(families.cost, 'byte')}."]
     if silent:
-        told.append(
+        sentences.append(
             f"{format_doing(silent, 'readable model', 'were')} not compared: no weights, or contents not read."
         )
-    return Answer(_COLUMNS, families.rows(), " ".join(filter(None, told)))
+    return Answer(_COLUMNS, families.rows(), " ".join(filter(None, sentences)))
 
 
 def _read(lake: Lake) -> tuple[Weights, list[_Model], int]:
@@ -343,7 +343,7 @@ class _Families:
         first = self._first[frozenset(self._models[number].prints.items())]
         if first < number:
             return (_Kin(first, "same", self._models[number].prints.total(), self._sizes[number]),)
-        found = [kin for each in self._near(number) if (kin := self._hold(number, each)) is not None]
+        found = [kin for each in self._near(number) if (kin := self._relate(number, each)) is not None]
         found.sort(key=lambda kin: (-kin.elements, kin.other))
         best = found[0] if found else None
         if best is not None and best.relation in ("same", "part", "quantized", "cast"):
@@ -376,7 +376,7 @@ class _Families:
                     found[each].append(number)
         return found
 
-    def _hold(self, number: int, other: int) -> _Kin | None:
+    def _relate(self, number: int, other: int) -> _Kin | None:
         """Return the relation of a model to an earlier one; None if they have too little in common."""
         mine, theirs = self._alike[number], self._alike[other]
         sums: Counter[str] = Counter()

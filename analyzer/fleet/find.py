@@ -89,15 +89,15 @@ def _lines(source: str) -> Iterator[str]:
     """
     try:
         if source == STDIN:
-            yield from filter(None, map(_named, sys.stdin))
+            yield from filter(None, map(_listed_name, sys.stdin))
             return
         with Path(source).open(encoding="utf-8", errors="surrogateescape") as lines:
-            yield from filter(None, map(_named, lines))
+            yield from filter(None, map(_listed_name, lines))
     except OSError as error:
         raise UsageError(f"{source}: the list cannot be read: {error.strerror or error}") from error
 
 
-def _named(line: str) -> str:
+def _listed_name(line: str) -> str:
     """Return the name in a line of a list; "" for a comment, another list or stdin, which could recur forever."""
     name = line.strip()
     return "" if name.startswith("#") or _is_list(name) else name

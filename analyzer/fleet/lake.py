@@ -84,18 +84,20 @@ def schemas() -> Mapping[str, pa.Schema]:
 
 
 def _fields(kind: type[msgspec.Struct], left_out: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
-    told = msgspec.inspect.type_info(kind)
-    assert isinstance(told, msgspec.inspect.StructType)
+    struct_type = msgspec.inspect.type_info(kind)
+    assert isinstance(struct_type, msgspec.inspect.StructType)
     return [
-        (field.encode_name, _arrow(field.type)) for field in told.fields if field.encode_name not in left_out
+        (field.encode_name, _arrow(field.type))
+        for field in struct_type.fields
+        if field.encode_name not in left_out
     ]
 
 
-def _arrow(told: msgspec.inspect.Type) -> pa.DataType:
+def _arrow(field_type: msgspec.inspect.Type) -> pa.DataType:
     """Return the Arrow type for a field of a document, or for a part of one."""
     import pyarrow as pa
 
-    match told:
+    match field_type:
         case msgspec.inspect.Metadata(type=inner):
             return _arrow(inner)
         case msgspec.inspect.BoolType():
@@ -150,13 +152,16 @@ def make_tables(models: Sequence[Columns]) -> Tables:
     import pyarrow as pa
 
     try:
-        return {name: _table(_held(models, name), schema) for name, schema in schemas().items()}
+        return {name: _table(_columns_of_table(models, name), schema) for name, schema in schemas().items()}
     except (OverflowError, pa.ArrowException):  # a file may claim any size
-        return {name: _table(fitted(_held(models, name)), schema) for name, schema in schemas().items()}
+        return {
+            name: _table(fitted(_columns_of_table(models, name)), schema)
+            for name, schema in schemas().items()
+        }
 
 
-def _held(models: Iterable[Columns], table: str) -> list[Mapping[str, list[Any]]]:
-    return [held for columns in models if (held := columns.get(table))]
+def _columns_of_table(models: Iterable[Columns], table: str) -> list[Mapping[str, list[Any]]]:
+    return [table_columns for columns in models if (table_columns := columns.get(table))]
 
 
 def _table(parts: Sequence[Mapping[str, list[Any]]], schema: pa.Schema) -> pa.Table:
@@ -248,11 +253,11 @@ class Lake:
 
         A shard without one of its tables does not count, and its models are read again.
         """
-        held = [
+        listings = [
             set(os.listdir(self.path / table) if (self.path / table).is_dir() else ())  # noqa: PTH208 - names
             for table in TABLES
         ]
-        names = set.intersection(*held)
+        names = set.intersection(*listings)
         return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
 
     def is_whole(self, shard: str) -> bool:

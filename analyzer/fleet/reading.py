@@ -79,16 +79,16 @@ def error_rows(model: str, reason: str, *, opens: bool = True) -> Rows:
     from analyzer.account.findings.catalog import EXPLANATIONS  # only errors need these
 
     name = _plain(model)
-    said = f"{name}: {_utf8(reason).removeprefix(f'{name}: ')}"
+    message = f"{name}: {_utf8(reason).removeprefix(f'{name}: ')}"
     files = _own_file(model, opens=opens)
     sha256 = files[0]["sha256"] if files else None
     head = {"model": name, "sha256": sha256, "etag": None}
-    ids = [each for each in _ID.findall(said) if each in EXPLANATIONS]
+    ids = [each for each in _ID.findall(message) if each in EXPLANATIONS]
     findings: list[Row] = [
-        {**head, "id": each, "severity": "error", "message": said, "subjects": []} for each in ids[:1]
+        {**head, "id": each, "severity": "error", "message": message, "subjects": []} for each in ids[:1]
     ]
     return {
-        "models": [{**head, "error": said}],
+        "models": [{**head, "error": message}],
         "files": [{**row, "model": name} for row in files],
         "findings": findings,
     }
@@ -97,12 +97,12 @@ def error_rows(model: str, reason: str, *, opens: bool = True) -> Rows:
 _ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)*)\]")
 """Id of a finding, in the form of error messages."""
 
-_GIVEN_UP = re.compile(r"\(it took more than ([\d.,e+]+) (s|bytes of memory)\)")
+_LIMIT_EXCEEDED = re.compile(r"\(it took more than ([\d.,e+]+) (s|bytes of memory)\)")
 
 
 def may_be_read(error: str | None, settings: FleetSettings) -> bool:
     """Whether a model exceeded an earlier limit of time or memory that is higher now."""
-    found = _GIVEN_UP.search(error or "")
+    found = _LIMIT_EXCEEDED.search(error or "")
     if found is None:
         return False
     had = float(found[1].replace(",", ""))
@@ -151,20 +151,20 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
 def _run(ledger: Any, shapes: Sequence[str]) -> Row:
     """Return the work and memory of a run at the given sizes that fit; `counted` is the work, node by node."""
     from analyzer.cost.macs import count_macs
-    from analyzer.cost.memory.answer import Asked, answer_memory
+    from analyzer.cost.memory.answer import MemoryQuery, answer_memory
     from analyzer.timing.inputs.sizes import parse_shapes
 
-    told = Row()
-    wanted = _fitting(ledger, parse_shapes(shapes))
+    row = Row()
+    fitting = _fitting(ledger, parse_shapes(shapes))
     with suppress(OnnxLedgerError):
-        counted = count_macs(ledger, wanted)
+        counted = count_macs(ledger, fitting)
         sizes = ",".join(f"{axis}={size}" for axis, size in counted.at.items())
-        told |= {"counted": counted, "macs": counted.total, "nodes_without_macs": len(counted.unknown)}
-        told |= {"sizes": _utf8(sizes)}
+        row |= {"counted": counted, "macs": counted.total, "nodes_without_macs": len(counted.unknown)}
+        row |= {"sizes": _utf8(sizes)}
     with suppress(OnnxLedgerError):
-        answer = answer_memory(ledger, Asked(wanted))
-        told |= {"memory_bytes": answer.needed.total, "memory_bytes_at_most": answer.most}
-    return told
+        answer = answer_memory(ledger, MemoryQuery(fitting))
+        row |= {"memory_bytes": answer.needed.total, "memory_bytes_at_most": answer.most}
+    return row
 
 
 def _fitting(ledger: Any, shapes: Shapes) -> Shapes:
@@ -315,16 +315,16 @@ def _utf8(text: str) -> str:
 def serve() -> None:
     """Read models for another process, one request per frame, until the input ends."""
     gc.disable()  # collections between models would scan all their records
-    asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # library output must not mix with answers
     with suppress(OSError):  # the other process is gone
         for number in itertools.count():
-            if (message := read_frame(asked)) is None:
+            if (message := read_frame(requests)) is None:
                 break
             wanted, settings = pickle.loads(message)
             if hasattr(signal, "alarm"):
                 signal.alarm(int(settings.seconds) + _GRACE)
-            write_frame(said, _encode(read_rows(wanted, settings)))
+            write_frame(answers, _encode(read_rows(wanted, settings)))
             if hasattr(signal, "alarm"):
                 signal.alarm(0)
             if number % _SWEPT == 0:
@@ -346,17 +346,17 @@ def _encode(rows: Rows) -> bytes:
         return msgspec.msgpack.encode(_in_utf8(fitted(columns)))
 
 
-def _in_utf8(told: Any) -> Any:
+def _in_utf8(content: Any) -> Any:
     """Return the value with every text in the UTF-8 form of tables."""
-    match told:
+    match content:
         case str():
-            return _utf8(told)
+            return _utf8(content)
         case dict():
-            return {_in_utf8(key): _in_utf8(value) for key, value in told.items()}
+            return {_in_utf8(key): _in_utf8(value) for key, value in content.items()}
         case list() | tuple():
-            return [_in_utf8(each) for each in told]
+            return [_in_utf8(each) for each in content]
         case _:
-            return told
+            return content
 
 
 _SERVE = (
@@ -418,7 +418,7 @@ class _Reader:
                 if (own_nbytes(child.pid) or 0) > settings.nbytes:
                     return Died(child.end(), f"it took more than {settings.nbytes:,} bytes of memory")
                 continue
-            return Died(child.end(_LAST_BREATH)) if message is None else message
+            return Died(child.end(_EXIT_SECONDS)) if message is None else message
 
     def dismiss(self) -> None:
         if self._child is not None:
@@ -426,7 +426,7 @@ class _Reader:
             self._child = None
 
 
-_LAST_BREATH = 5.0
+_EXIT_SECONDS = 5.0
 """Seconds in which a process has to end after it closed its output."""
 
 

@@ -174,11 +174,11 @@ def _known(shard: str, files: list[dict[str, Any]], lacks_data: bool, again: boo
     if not files:
         return _Known(shard, "missing", (), (), lacks_data, again)
     main, others = files[0], files[1:]
-    told = main["etag"] if main["place"] is None else main["mtime_ns"]
+    revision = main["etag"] if main["place"] is None else main["mtime_ns"]
     is_whole = all(row["place"] is not None and row["sha256"] is not None for row in files)
     return _Known(
         shard=shard,
-        mark="" if told is None else f"{main['bytes']}:{told}",
+        mark="" if revision is None else f"{main['bytes']}:{revision}",
         places=tuple((row["place"], row["bytes"], row["mtime_ns"]) for row in others if row["place"]),
         digests=tuple((row["place"], row["sha256"]) for row in files) if is_whole else (),
         lacks_data=lacks_data,
@@ -217,11 +217,11 @@ def _sorted(rows: pa.Table, order: pa.Array) -> pa.Table:
     return taken.combine_chunks()
 
 
-def _retimed(files: pa.Table, told: pa.Table) -> pa.Table:
+def _retimed(files: pa.Table, new_times: pa.Table) -> pa.Table:
     """Return rows of files with the new modification times of some of them."""
     import pyarrow as pa
 
-    times = {(row["model"], row["place"]): row["mtime_ns"] for row in told.to_pylist()}
+    times = {(row["model"], row["place"]): row["mtime_ns"] for row in new_times.to_pylist()}
     old = zip(*(files[name].to_pylist() for name in ("model", "place", "mtime_ns")), strict=True)
     column = pa.array([times.get((model, place), time) for model, place, time in old], pa.int64())
     return files.set_column(files.schema.get_field_index("mtime_ns"), files.schema.field("mtime_ns"), column)
@@ -260,11 +260,11 @@ def survey_fleet(
         raise UsageError(f"-o {place}: is not a folder; name another")
     if place.is_dir() and any(place.iterdir()) and not (place / "models").is_dir():
         raise UsageError(f"-o {place}: is neither an empty folder nor a lake; name another")
-    asked = replace(settings or FleetSettings(), version=version())
+    run_settings = replace(settings or FleetSettings(), version=version())
     opened = Lake(place)
     with opened.written():
-        opened.begin(asked)
-        return _Run(opened, engine, asked, shard, progress).go(find_sources(sources))
+        opened.begin(run_settings)
+        return _Run(opened, engine, run_settings, shard, progress).go(find_sources(sources))
 
 
 class _Batch(Frozen):
@@ -357,8 +357,8 @@ def _number(name: str) -> int:
 
 def _tag(settings: FleetSettings) -> str:
     """Return a digest of the settings that affect results; limits of time and memory depend on the machine."""
-    asked = [settings.version, settings.content or "", str(settings.max_objects or ""), *settings.shapes]
-    return _digest(asked)[:8]
+    relevant = [settings.version, settings.content or "", str(settings.max_objects or ""), *settings.shapes]
+    return _digest(relevant)[:8]
 
 
 def _key(models: tuple[Found, ...]) -> str:

@@ -206,7 +206,7 @@ def _plain(value: Any) -> Any:
 
 
 FAMILIES = "families"
-_SAYS = "Models with the same weights, or cast, quantized, fine-tuned or merged from others; the bytes of the copies."
+_ABOUT = "Models with the same weights, or cast, quantized, fine-tuned or merged from others; the bytes of the copies."
 _MEMORY = 8 << 30
 
 
@@ -214,7 +214,7 @@ _MEMORY = 8 << 30
 def load_questions() -> Mapping[str, Mapping[str, str]]:
     """Return the ready questions by name: the text `says`, the query `sql`, and the requirement `needs` of each."""
     text = resources.files("analyzer.fleet").joinpath("questions.toml").read_text(encoding="utf-8")
-    return {**tomllib.loads(text), FAMILIES: {"says": _SAYS}}
+    return {**tomllib.loads(text), FAMILIES: {"says": _ABOUT}}
 
 
 def list_questions() -> Answer:

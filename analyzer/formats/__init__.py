@@ -82,9 +82,9 @@ class Format(Frozen):
     def render(self) -> Callable[[Report | Head, RenderOptions], str | bytes]:
         """Function that renders a report with options."""
         module, _, function = self.renderer.partition(":")
-        made: Callable[[Report | Head, RenderOptions], str | bytes]
-        made = getattr(importlib.import_module(f"analyzer.formats.{module}"), function)
-        return made
+        render_function: Callable[[Report | Head, RenderOptions], str | bytes]
+        render_function = getattr(importlib.import_module(f"analyzer.formats.{module}"), function)
+        return render_function
 
     def check(self) -> None:
         """Check, before any work, that the format can be rendered.

@@ -76,12 +76,12 @@ def _of_check(document: Document) -> Iterator[Suite]:
         unread = (Case("can be read", Outcome.ERROR, "unreadable", errors[model]),) if model in errors else ()
         rules = tuple(_of_rule(rule) for rule in document["rules"] if rule["model"] == model)
         if model is not None or rules:
-            told = [
+            properties = [
                 ("finding", f"{finding['severity']}: {finding['message']} [{finding['id']}]")
                 for finding in found
                 if finding["model"] == model
             ]
-            yield Suite(model, (*unread, *rules), (*_head(document, "passed"), *told))
+            yield Suite(model, (*unread, *rules), (*_head(document, "passed"), *properties))
 
 
 def _of_rule(rule: Mapping[str, Any]) -> Case:
@@ -126,7 +126,7 @@ def _part(each: Contributor) -> str:
 # verify
 
 
-_DIFFERS, _LOST = "differs", "not-compared"
+_DIFFERS, _NOT_COMPARED = "differs", "not-compared"
 
 
 def _of_verify(document: Document) -> tuple[Suite]:
@@ -136,7 +136,7 @@ def _of_verify(document: Document) -> tuple[Suite]:
         _of_value(f"output {row['name'] or '[only there]'}", row, document) for row in document["outputs"]
     ]
     if not cases:
-        cases.append(Case("outputs", Outcome.ERROR, _LOST, "there is no output to compare"))
+        cases.append(Case("outputs", Outcome.ERROR, _NOT_COMPARED, "there is no output to compare"))
     where = first and _place(first["module"], f"node {first['node']}")
     rows = [(_place(row["module"], f"value {row['value']}"), row) for row in document["modules"]]
     if first is not None and not any(name == where and row["verdict"] == _DIFFERS for name, row in rows):
@@ -163,22 +163,22 @@ def _of_value(name: str, row: Mapping[str, Any], document: Document, where: str 
     first = document["first"]
     if row["verdict"] == _DIFFERS:
         if first is not None:
-            held = "are not there" if row["signal_to_error_db"] is None else "are others"
-            why = first["reason"] if where in ("", name) else f"its values {held}; the two part in {where}"
+            state = "are not there" if row["signal_to_error_db"] is None else "are others"
+            why = first["reason"] if where in ("", name) else f"its values {state}; the two part in {where}"
         else:
             why = "differs by more than rounding, at an unknown node"
         return Case(name, Outcome.FAILURE, _DIFFERS, why, tuple(_distances(row)))
-    if row["verdict"] == _LOST:
-        said = f"not compared with {document['against']}: of another shape, type or code, or not there"
-        return Case(name, Outcome.ERROR, _LOST, said)
+    if row["verdict"] == _NOT_COMPARED:
+        message = f"not compared with {document['against']}: of another shape, type or code, or not there"
+        return Case(name, Outcome.ERROR, _NOT_COMPARED, message)
     return Case(name, Outcome.PASSED)
 
 
 def _distances(row: Mapping[str, Any]) -> Iterator[str]:
-    for key, said, unit in (
+    for key, label, unit in (
         ("max_abs_error", "largest difference", ""),
         ("signal_to_error_db", "signal to error", " dB"),
         ("noise_db", "signal to rounding", " dB"),
     ):
         if row[key] is not None:
-            yield f"{said}: {row[key]:.3g}{unit}"
+            yield f"{label}: {row[key]:.3g}{unit}"

@@ -39,16 +39,16 @@ def render_junit(report: Report | Head, options: RenderOptions | None = None) ->
 def _add_suite(root: ET.Element, number: int, suite: Suite, document: dict[str, Any]) -> None:
     name = _NO_MODEL if suite.model is None else _text(suite.model)
     package = f"onnxledger.{document['command']}"
-    made = ET.SubElement(root, "testsuite", name=name, package=package, id=str(number))
-    properties = ET.SubElement(made, "properties")
+    testsuite = ET.SubElement(root, "testsuite", name=name, package=package, id=str(number))
+    properties = ET.SubElement(testsuite, "properties")
     for key, value in suite.properties:
         ET.SubElement(properties, "property", name=key, value=_text(value))
     for case in suite.cases:
-        _add_case(made, name, case)
-    ET.SubElement(made, "system-out")
-    ET.SubElement(made, "system-err")
-    counts = {tag: sum(1 for _ in made.iter(tag)) for tag in ("failure", "error", "skipped", "testcase")}
-    made.attrib |= {
+        _add_case(testsuite, name, case)
+    ET.SubElement(testsuite, "system-out")
+    ET.SubElement(testsuite, "system-err")
+    counts = {tag: sum(1 for _ in testsuite.iter(tag)) for tag in ("failure", "error", "skipped", "testcase")}
+    testsuite.attrib |= {
         "tests": str(counts["testcase"]),
         "failures": str(counts["failure"]),
         "errors": str(counts["error"]),
@@ -60,13 +60,13 @@ def _add_suite(root: ET.Element, number: int, suite: Suite, document: dict[str, 
 
 
 def _add_case(suite: ET.Element, model: str, case: Case) -> None:
-    made = ET.SubElement(suite, "testcase", name=_text(case.name), classname=model, time="0")
+    testcase = ET.SubElement(suite, "testcase", name=_text(case.name), classname=model, time="0")
     if case.outcome is Outcome.SKIPPED:
-        ET.SubElement(made, "skipped", message=_text(case.message))
+        ET.SubElement(testcase, "skipped", message=_text(case.message))
     elif case.outcome is not Outcome.PASSED:
-        told = ET.SubElement(made, case.outcome.value, type=case.kind, message=_text(case.message))
+        element = ET.SubElement(testcase, case.outcome.value, type=case.kind, message=_text(case.message))
         if case.lines:
-            told.text = "\n".join(map(_text, case.lines))
+            element.text = "\n".join(map(_text, case.lines))
 
 
 def _text(text: str) -> str:

@@ -22,7 +22,7 @@ MOST_ROWS = 10_000
 """Largest number of rows in a table of a page."""
 
 
-class Done(Protocol):
+class SurveySummary(Protocol):
     """Summary that a run gives of itself: `analyzer.fleet.record.Survey`."""
 
     lake: str
@@ -38,7 +38,7 @@ class Done(Protocol):
     def rows(self) -> Mapping[str, int]: ...
 
 
-def document_lake(done: Done) -> LakeDocument:
+def document_lake(done: SurveySummary) -> LakeDocument:
     """Return the document of the run."""
     return LakeDocument(
         **head(),
@@ -54,14 +54,14 @@ def document_lake(done: Done) -> LakeDocument:
     )
 
 
-def summary_as_text(done: Done, width: int = 80, *, ascii: bool = False) -> str:
+def summary_as_text(done: SurveySummary, width: int = 80, *, ascii: bool = False) -> str:
     """Return numbers of models and sizes of tables as text; `width` and `ascii` as in `answer_as_text`."""
     from analyzer.formats.text.writer import write_text
 
     return write_text(describe_lake(document_lake(done)), width=width, ascii=ascii)
 
 
-def summary_as_json(done: Done) -> str:
+def summary_as_json(done: SurveySummary) -> str:
     """Return the document of the run as JSON."""
     return write_json(document_lake(done))
 

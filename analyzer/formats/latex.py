@@ -16,6 +16,7 @@ from analyzer.pages.page import (
     Code,
     Column,
     Detail,
+    Formatted,
     Kind,
     Link,
     Math,
@@ -24,12 +25,11 @@ from analyzer.pages.page import (
     Piece,
     Prose,
     Row,
-    Said,
     Table,
     Tone,
+    format_cell,
     name_rows,
     pieces_of,
-    say,
 )
 from analyzer.reports import Report
 from analyzer.text import printable_name
@@ -46,8 +46,8 @@ def write_latex(page: Page) -> str:
 
 
 def _head(page: Page) -> str:
-    said = [figure.said for figure in page.figures if figure.said]
-    text = _join((Code(page.subject), f": {', '.join([page.about, *said])}"))
+    phrases = [figure.phrase for figure in page.figures if figure.phrase]
+    text = _join((Code(page.subject), f": {', '.join([page.about, *phrases])}"))
     return rf"\noindent\textbf{{{text}}}"
 
 
@@ -90,8 +90,8 @@ _INDENT = r"\quad "
 def _cell(cell: Cell, column: Column) -> str:
     if isinstance(cell, Math | tuple):
         return _join(cell if isinstance(cell, tuple) else (cell,))
-    text = say(cell, column.kind)
-    is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
+    text = format_cell(cell, column.kind)
+    is_name = column.kind is Kind.NAME and not isinstance(cell, Formatted) and text and text[0] != "["
     return _write(Code(text) if is_name else text)
 
 
@@ -129,5 +129,5 @@ def _escape(text: str) -> str:
     50\_000 $<$a$|$b$>$ \textbackslash{}input\{x\} \textbackslash{}xe9
     """
     plain = printable_name(text).encode("ascii", "backslashreplace").decode("ascii")
-    apart = _LIGATURE.sub(lambda found: f"\0{found[0]}", plain)
-    return "".join(_SPECIAL.get(character, character) for character in apart)
+    separated = _LIGATURE.sub(lambda found: f"\0{found[0]}", plain)
+    return "".join(_SPECIAL.get(character, character) for character in separated)

@@ -72,11 +72,11 @@ class _Line(Frozen):
     dashes: str = "-"
 
 
-Drawn: TypeAlias = "Timing | TimeDocument | SweepDocument | CostReport | CostDocument"
+Plottable: TypeAlias = "Timing | TimeDocument | SweepDocument | CostReport | CostDocument"
 """Reports and documents that have a picture."""
 
 
-def render_png(report: Drawn, options: RenderOptions | None = None) -> bytes:
+def render_png(report: Plottable, options: RenderOptions | None = None) -> bytes:
     """Return `render_plot` as PNG.
 
     Raises:
@@ -85,7 +85,7 @@ def render_png(report: Drawn, options: RenderOptions | None = None) -> bytes:
     return render_plot(report, "png")
 
 
-def render_svg(report: Drawn, options: RenderOptions | None = None) -> bytes:
+def render_svg(report: Plottable, options: RenderOptions | None = None) -> bytes:
     """Return `render_plot` as SVG.
 
     Raises:
@@ -94,7 +94,7 @@ def render_svg(report: Drawn, options: RenderOptions | None = None) -> bytes:
     return render_plot(report, "svg")
 
 
-def render_plot(report: Drawn, style: str) -> bytes:
+def render_plot(report: Plottable, style: str) -> bytes:
     """Draw a timing or a cost, or a document of one, as `png` or `svg`; the same bytes each time.
 
     Raises:
@@ -197,14 +197,14 @@ def _lines(timing: Timing) -> Iterator[_Line]:
     timed = [row for row in ordered if any(row.ms)]
     shown, left = (timed[: _MOST - 1], timed[_MOST - 1 :]) if len(timed) > _MOST else (timed, [])
     for number, row in enumerate(shown):
-        turn, color = divmod(number, len(_COLORS))
+        cycle, color = divmod(number, len(_COLORS))
         yield _Line(
             name=_name(row),
             ms=row.ms,
             growth=fit_growth(at, row.ms, row.errors),
             color=_COLORS[color],
-            marker=_MARKERS[(number + turn) % len(_MARKERS)],
-            dashes=_DASHES[turn % len(_DASHES)],
+            marker=_MARKERS[(number + cycle) % len(_MARKERS)],
+            dashes=_DASHES[cycle % len(_DASHES)],
         )
     if left:
         others = [math.fsum(times) for times in zip(*(row.ms for row in left), strict=True)]
@@ -275,10 +275,10 @@ def _draw_shares(figure: Figure, timing: Timing) -> None:
         shares = [value / total if total else 0.0 for value in values]
         drawn = axes.barh(places, [100 * share for share in shares], 0.25, color=_COLORS[number], label=label)
         if not number:
-            told = [
+            bar_texts = [
                 f"{format_percent(part)}  {format_ms(ms)} ms" for part, ms in zip(shares, values, strict=True)
             ]
-            axes.bar_label(drawn, told, padding=3, fontsize=7)
+            axes.bar_label(drawn, bar_texts, padding=3, fontsize=7)
     axes.set_yticks(range(len(bars)), [bar.name for bar in bars], fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.3, y=0.02)

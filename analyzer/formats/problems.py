@@ -42,7 +42,7 @@ CHANGED = Question(
     "A node has another operator, attribute, constant or input than the node of the same name on the other side.",
     "If the outputs are the same, these inputs may not show the difference: give others with --input.",
 )
-BEHIND = Question(
+MISSING_VALUES = Question(
     "verify/behind",
     Severity.NOTE,
     "a module whose values are missing",
@@ -50,14 +50,14 @@ BEHIND = Question(
     "that module may be the only fault.",
     "Fix the first module that differs, and verify again.",
 )
-LOST = Question(
+NOT_COMPARED = Question(
     "verify/not-compared",
     Severity.ERROR,
     "an output that could not be compared",
     "An output is of another shape, type or code than on the other side, or only one side has it.",
     "Name the file it was made from with --against, or run without --static.",
 )
-QUESTIONS = (DIFFERS, CHANGED, BEHIND, LOST)
+QUESTIONS = (DIFFERS, CHANGED, MISSING_VALUES, NOT_COMPARED)
 """Checks of `verify`, worst first."""
 
 
@@ -109,7 +109,7 @@ def _of_rules(rules: list[dict[str, Any]]) -> Iterator[Problem]:
             yield Problem(
                 BUDGET + rule["name"],
                 Severity.ERROR,
-                _say(rule),
+                _format_message(rule),
                 rule["model"],
                 tuple(each["name"] for each in rule["contributors"]),
                 is_answered=is_failed,
@@ -117,7 +117,7 @@ def _of_rules(rules: list[dict[str, Any]]) -> Iterator[Problem]:
             )
 
 
-def _say(rule: Mapping[str, Any]) -> str:
+def _format_message(rule: Mapping[str, Any]) -> str:
     """Return the rule's message, the part of the model that has most of it, and the project's advice."""
     parts = rule["contributors"]
     is_counted = parts and isinstance(rule["observed"], int)
@@ -147,13 +147,13 @@ def _of_row(row: dict[str, Any]) -> Iterator[Problem]:
 def _of_verification(document: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the first module that differs, with its cause; then other differences; then outputs not compared."""
     path, against, first = document["model"], document["against"], document["first"]
-    off = [row for row in document["outputs"] if row["verdict"] == "differs"]
+    differing = [row for row in document["outputs"] if row["verdict"] == "differs"]
     if first is not None:
-        outputs = ", ".join(_measure(row) for row in off)
+        outputs = ", ".join(_measure(row) for row in differing)
         where = f" in {first['module']}" if first["module"] else ""
         message = f"differs from {against} from {first['node']}{where} on: {first['reason']}; {outputs}"
         yield _problem(DIFFERS, message, path, _names(first["module"], first["node"]))
-    for row in off if first is None else ():
+    for row in differing if first is None else ():
         message = f"differs from {against}, at an unknown node: {_measure(row)}"
         yield _problem(DIFFERS, message, path, (row["name"],))
     for each in document["wiring"]["differences"]:
@@ -164,23 +164,29 @@ def _of_verification(document: Mapping[str, Any]) -> Iterator[Problem]:
     for row in document["modules"]:
         if row["verdict"] == "differs" and first is not None and row["module"] not in (None, first["module"]):
             message = f"{row['module']}: its values are not there; the two part in {first['module'] or first['node']}"
-            yield _problem(BEHIND, message, path, (row["module"],))
+            yield _problem(MISSING_VALUES, message, path, (row["module"],))
     for row in document["outputs"]:
         if row["verdict"] == "not-compared":
             message = f"output {row['name'] or 'that only the other side has'}: not compared with {against}"
-            yield _problem(LOST, message, path, _names(row["name"]))
+            yield _problem(NOT_COMPARED, message, path, _names(row["name"]))
     if not document["outputs"]:
-        yield _problem(LOST, f"there is no output to compare with {against}", path, ())
+        yield _problem(NOT_COMPARED, f"there is no output to compare with {against}", path, ())
 
 
 def _problem(question: Question, message: str, path: str, names: tuple[str, ...]) -> Problem:
-    return Problem(question.id, question.severity, message, path, names, is_answered=question is not LOST)
+    return Problem(
+        question.id, question.severity, message, path, names, is_answered=question is not NOT_COMPARED
+    )
 
 
 def _measure(row: Mapping[str, Any]) -> str:
     """Return the name of an output, and its error."""
-    off = row["signal_to_error_db"]
-    return f"output {row['name']}" if off is None else f"output {row['name']} at {off:.0f} dB signal to error"
+    decibels = row["signal_to_error_db"]
+    return (
+        f"output {row['name']}"
+        if decibels is None
+        else f"output {row['name']} at {decibels:.0f} dB signal to error"
+    )
 
 
 def _names(*found: str | None) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ def _result(problem: Problem, numbers: Mapping[str, int], mark: str) -> Object:
         "ruleId": id_,
         **known,
         "level": problem.severity.value,
-        "message": {"text": _say(problem)},
+        "message": {"text": _format_message(problem)},
         "locations": [_locate(problem)],
         "partialFingerprints": {"primaryLocationLineHash": mark},
         "properties": _properties(problem),
@@ -180,7 +180,7 @@ def _fingerprint(problem: Problem) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _say(problem: Problem) -> str:
+def _format_message(problem: Problem) -> str:
     """Return the message, and at its end the number of subjects that the locations leave out."""
     rest = len(problem.subjects) - _MOST_SUBJECTS
     others = f" ({format_many(rest, 'other')} not shown)" if rest > 0 else ""
@@ -240,8 +240,10 @@ def _relate(problem: Problem) -> Object:
     place = re.fullmatch(r"(.+):(\d+)", str(problem.rule.get("origin") or ""), re.DOTALL)
     if not place or place[2] == "0":
         return {}
-    said = {"text": "the rule"}
-    return {"relatedLocations": [{"physicalLocation": _point_at(place[1], int(place[2])), "message": said}]}
+    message = {"text": "the rule"}
+    return {
+        "relatedLocations": [{"physicalLocation": _point_at(place[1], int(place[2])), "message": message}]
+    }
 
 
 def _notify(problem: Problem, numbers: Mapping[str, int]) -> Object:
@@ -249,7 +251,7 @@ def _notify(problem: Problem, numbers: Mapping[str, int]) -> Object:
     rule = {"associatedRule": {"id": id_, "index": numbers[id_]}} if id_ in numbers else {}
     return {
         "level": problem.severity.value,
-        "message": {"text": _say(problem)},
+        "message": {"text": _format_message(problem)},
         "descriptor": {"id": "not-evaluated" if problem.rule else problem.id},
         **({"locations": [_locate(problem)]} if problem.path is not None else {}),
         **rule,

@@ -101,11 +101,13 @@ def _summands(polynomial: Symbolic, *, gather: bool = False) -> list[Symbolic]:
         gather: whether a symbol is also taken out that the bracket contains again: `D*(D + V + 2)`.
     """
     monomials, symbols = _monomials(polynomial), _symbols(polynomial)
-    having = [[exponents for exponents, _ in monomials if exponents[at]] for at in range(len(symbols))]
-    for at in sorted(range(len(symbols)), key=lambda at: -len(having[at])):
-        is_linear = all(exponents[at] == 1 for exponents in having[at])
+    exponents_with = [
+        [exponents for exponents, _ in monomials if exponents[at]] for at in range(len(symbols))
+    ]
+    for at in sorted(range(len(symbols)), key=lambda at: -len(exponents_with[at])):
+        is_linear = all(exponents[at] == 1 for exponents in exponents_with[at])
         least = _WORTH_GATHERING - gather
-        if least <= len(having[at]) < len(monomials) + gather and (gather or is_linear):
+        if least <= len(exponents_with[at]) < len(monomials) + gather and (gather or is_linear):
             left = polynomial.xreplace({symbols[at]: sympy.Integer(0)})
             inner = sympy.expand((polynomial - left) / symbols[at])
             return [_multiply([symbols[at], _add(_summands(inner))]), *_summands(left)]

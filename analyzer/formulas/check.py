@@ -37,7 +37,7 @@ def family_finder(family: Family) -> Finder:
     return find
 
 
-class _Books:
+class _PartSums:
     """Sums by part while they are accumulated."""
 
     def __init__(self, find: Finder) -> None:
@@ -46,7 +46,7 @@ class _Books:
         self.vectors: Counter[str] = Counter()
         self.unmatched: Counter[str] = Counter()
 
-    def enter(self, names: Sequence[str], numel: int, shape: tuple[int, ...]) -> None:
+    def add(self, names: Sequence[str], numel: int, shape: tuple[int, ...]) -> None:
         """Add one parameter to the part that its names match."""
         key = self.find(names)
         if key is None:
@@ -56,7 +56,7 @@ class _Books:
         if len(shape) < 2:
             self.vectors[key] += numel
 
-    def close(
+    def to_side(
         self,
         name: str,
         kind: Literal["census", "model"],
@@ -84,19 +84,19 @@ def settle_ties(side: Side, formula: Formula, family: Family) -> Side:
 
 def side_of_manifest(manifest: Manifest, find: Finder, name: str) -> Side:
     """Count PyTorch's parameters, each in the part that the first matching name decides."""
-    books = _Books(find)
+    sums = _PartSums(find)
     for parameter in manifest.parameters:
-        books.enter(parameter.names, parameter.numel, parameter.shape)
-    return books.close(name, "census")
+        sums.add(parameter.names, parameter.numel, parameter.shape)
+    return sums.to_side(name, "census")
 
 
 def side_of_ledger(ledger: Ledger, find: Finder) -> Side:
     """Count a file's parameters by the names in the file; copies do not count."""
-    books = _Books(find)
+    sums = _PartSums(find)
     for entry in ledger.entries:
         if entry.parameters:
-            _enter_entry(books, entry, _own_names(entry))
-    return replace(books.close(str(ledger.model.path), "model"), errors=_errors(ledger))
+            _add_entry(sums, entry, _own_names(entry))
+    return replace(sums.to_side(str(ledger.model.path), "model"), errors=_errors(ledger))
 
 
 def _errors(ledger: Ledger) -> tuple[str, ...]:
@@ -117,59 +117,59 @@ def _own_names(entry: Entry) -> tuple[str, ...]:
     return (*entry.sources, float_name(entry.tensor.name), *scope)
 
 
-def _enter_entry(books: _Books, entry: Entry, names: Sequence[str]) -> None:
+def _add_entry(sums: _PartSums, entry: Entry, names: Sequence[str]) -> None:
     """Add one stored tensor; one that packs parameters of several parts belongs to no part."""
-    keys = {key for source in entry.sources if (key := books.find([source])) is not None}
+    keys = {key for source in entry.sources if (key := sums.find([source])) is not None}
     if len(keys) > 1:
-        books.unmatched[entry.tensor.name] += entry.parameters
+        sums.unmatched[entry.tensor.name] += entry.parameters
         return
-    books.enter(names, entry.parameters, entry.tensor.shape)
+    sums.add(names, entry.parameters, entry.tensor.shape)
 
 
 def side_of_reconciliation(result: Reconciliation, find: Finder) -> Side:
     """Count a file's parameters by PyTorch's names, and PyTorch's parameters without a tensor of their own."""
-    books = _Books(find)
+    sums = _PartSums(find)
     learned = {line.key: line.learned for line in result.entries}
     parameters = {parameter.name: parameter for parameter in result.manifest.parameters}
-    held: dict[Key, list[Parameter]] = defaultdict(list)
+    stored: dict[Key, list[Parameter]] = defaultdict(list)
     for line in result.parameters:
         for key in line.entries if MEANINGS[line.line].has_tensor else ():
-            held[key].append(parameters[line.name])
+            stored[key].append(parameters[line.name])
     own: Counter[str] = Counter()
     for entry in result.ledger.entries:
-        count, holders = (
+        count, owners = (
             learned[entry.tensor.key],
-            _holders(held[entry.tensor.key], learned[entry.tensor.key]),
+            _select_owners(stored[entry.tensor.key], learned[entry.tensor.key]),
         )
-        for parameter in holders if count else ():
-            share = parameter.numel if len(holders) > 1 else count
+        for parameter in owners if count else ():
+            share = parameter.numel if len(owners) > 1 else count
             own[parameter.name] += share
-            books.enter(parameter.names, share, parameter.shape)
-        if count and not holders:
-            books.enter(_own_names(entry), count, entry.tensor.shape)
+            sums.add(parameter.names, share, parameter.shape)
+        if count and not owners:
+            sums.add(_own_names(entry), count, entry.tensor.shape)
     absent: dict[str, Counter[str]] = defaultdict(Counter)
     for line in result.parameters:
         parameter = parameters[line.name]
         if own[line.name] < parameter.numel:
             part = find(parameter.names) or line.name
-            absent[_why(line).value][part] += parameter.numel - own[line.name]
+            absent[_explaining_line(line).value][part] += parameter.numel - own[line.name]
     matched_by = MatchedBy.CONTENTS if result.balanced else MatchedBy.UNBALANCED
     if result.content == "none":
         matched_by = MatchedBy.SHAPES
-    side = books.close(str(result.ledger.model.path), "model", absent, matched_by=matched_by)
+    side = sums.to_side(str(result.ledger.model.path), "model", absent, matched_by=matched_by)
     return replace(side, errors=_errors(result.ledger))
 
 
-def _why(line: ParameterLine) -> Line:
+def _explaining_line(line: ParameterLine) -> Line:
     """Return the line that explains why a parameter has fewer elements in the file."""
     return next((each for each in line.chain if MEANINGS[each].is_cut), line.line)
 
 
-def _holders(held: Sequence[Parameter], learned: int) -> Sequence[Parameter]:
+def _select_owners(stored: Sequence[Parameter], learned: int) -> Sequence[Parameter]:
     """Return the parameters in a tensor: all that are packed in it, else the one that others were multiplied into."""
-    if sum(parameter.numel for parameter in held) == learned:
-        return held
-    return [parameter for parameter in held if parameter.numel == learned][:1] or held[:1]
+    if sum(parameter.numel for parameter in stored) == learned:
+        return stored
+    return [parameter for parameter in stored if parameter.numel == learned][:1] or stored[:1]
 
 
 def check_formula(
@@ -187,7 +187,11 @@ def check_formula(
         LedgerError: the bridge to `manifest` does not lead to the file, a defect of onnxledger.
     """
     find = part_finder(formula) if formula.key is None else family_finder(load_family(formula.key))
-    census = None if manifest is None else _settle(formula, side_of_manifest(manifest, find, _name(manifest)))
+    census = (
+        None
+        if manifest is None
+        else _settle(formula, side_of_manifest(manifest, find, _census_name(manifest)))
+    )
     file = None
     if isinstance(model, Ledger):
         file = _settle(formula, side_of_ledger(model, find))
@@ -203,6 +207,6 @@ def _settle(formula: Formula, side: Side) -> Side:
     return side if formula.key is None else settle_ties(side, formula, load_family(formula.key))
 
 
-def _name(manifest: Manifest) -> str:
-    told: Iterable[str | None] = (manifest.source.get("class"), manifest.source.get("source"))
-    return next((name for name in told if name), "PyTorch")
+def _census_name(manifest: Manifest) -> str:
+    candidates: Iterable[str | None] = (manifest.source.get("class"), manifest.source.get("source"))
+    return next((name for name in candidates if name), "PyTorch")

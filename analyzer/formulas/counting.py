@@ -60,12 +60,16 @@ def check_names(config: Config) -> None:
     Raises:
         FormulaError: one of them is no name.
     """
-    model_type, named = config.get("model_type"), config.get("architectures")
+    model_type, architectures = config.get("model_type"), config.get("architectures")
     if model_type is not None and not isinstance(model_type, str):
         raise FormulaError(f"model_type is {shown(model_type)}; write a name, such as 'bert'")
-    if named is None or (isinstance(named, (list, tuple)) and all(isinstance(each, str) for each in named)):
+    if architectures is None or (
+        isinstance(architectures, (list, tuple)) and all(isinstance(each, str) for each in architectures)
+    ):
         return
-    raise FormulaError(f"architectures is {shown(named)}; write a list of names, such as ['BertModel']")
+    raise FormulaError(
+        f"architectures is {shown(architectures)}; write a list of names, such as ['BertModel']"
+    )
 
 
 def choose_family(config: Config) -> Family | None:
@@ -73,13 +77,13 @@ def choose_family(config: Config) -> Family | None:
     model_type = config.get("model_type")
     if model_type is not None:
         return find_family(model_type)
-    named = _architecture(config)
-    return next((family for family in load_families().values() if named in family.classes), None)
+    architecture = _architecture(config)
+    return next((family for family in load_families().values() if architecture in family.classes), None)
 
 
 def _architecture(config: Config) -> str | None:
-    named = config.get("architectures")
-    first = named[0] if isinstance(named, (list, tuple)) and named else None
+    architectures = config.get("architectures")
+    first = architectures[0] if isinstance(architectures, (list, tuple)) and architectures else None
     return first if isinstance(first, str) else None
 
 
@@ -87,13 +91,16 @@ _FRAMEWORKS = ("TF", "Flax")
 """Prefixes of transformers' classes for other frameworks, which have the same parameters."""
 
 
-def choose_class(family: Family, config: Config, asked: str | None = None) -> ModelClass | None:
+def choose_class(family: Family, config: Config, requested: str | None = None) -> ModelClass | None:
     """Return the class to count: the requested one, else the config's architecture, else the base class.
 
     None where the closed form lacks the class, although transformers may have it.
     """
-    wanted = asked or _architecture(config) or "AutoModel"
-    for name in (wanted, *(wanted.removeprefix(other) for other in _FRAMEWORKS if wanted.startswith(other))):
+    wanted = requested or _architecture(config) or "AutoModel"
+    for name in (
+        wanted,
+        *(wanted.removeprefix(prefix) for prefix in _FRAMEWORKS if wanted.startswith(prefix)),
+    ):
         for each in family.classes.values():
             if name == each.name or name in each.auto or name in each.aliases:
                 return each
@@ -108,18 +115,18 @@ def settle_fields(
     Raises:
         FormulaError: a field is of the wrong kind, or the config gives it twice with different values.
     """
-    given: dict[str, tuple[Value, FieldOrigin]] = {}
+    initial: dict[str, tuple[Value, FieldOrigin]] = {}
     for field in family.fields.values():
         if field.name in model_class.fixed:
-            given[field.name] = model_class.fixed[field.name], FieldOrigin.CLASS
+            initial[field.name] = model_class.fixed[field.name], FieldOrigin.CLASS
         elif changes and field.name in changes:
-            given[field.name] = changes[field.name], FieldOrigin.SET
+            initial[field.name] = changes[field.name], FieldOrigin.SET
         else:
-            given[field.name] = _given(field, config)
-    values: dict[str, Value] = {name: value for name, (value, _) in given.items()}
+            initial[field.name] = _read_field(field, config)
+    values: dict[str, Value] = {name: value for name, (value, _) in initial.items()}
     settled = {}
     for field in family.fields.values():
-        value, origin = given[field.name]
+        value, origin = initial[field.name]
         if value is None and field.otherwise is not None:
             value, origin = field.otherwise.evaluate(values), FieldOrigin.COMPUTED
             values[field.name] = value
@@ -141,14 +148,14 @@ def settle_fields(
     return tuple(described)
 
 
-def _given(field: Field, config: Config) -> tuple[Value, FieldOrigin]:
+def _read_field(field: Field, config: Config) -> tuple[Value, FieldOrigin]:
     names = [name for name in (field.name, *field.aliases) if config.get(name) is not None]
-    said = {name: _plain(config[name]) for name in names}
-    if len(set(map(shown, said.values()))) > 1:
-        both = " and ".join(f"{name} = {shown(value)}" for name, value in said.items())
+    found = {name: _plain(config[name]) for name in names}
+    if len(set(map(shown, found.values()))) > 1:
+        both = " and ".join(f"{name} = {shown(value)}" for name, value in found.items())
         raise FormulaError(f"says {both}, two names of one field; keep one")
     if names:
-        return said[names[0]], FieldOrigin.CONFIG
+        return found[names[0]], FieldOrigin.CONFIG
     if field.length_of is not None and config.get(field.length_of) is not None:
         return _length(field.length_of, config[field.length_of]), FieldOrigin.CONFIG
     is_null = any(name in config for name in (field.name, *field.aliases))
@@ -317,9 +324,9 @@ def _count_term(family: Family, term: Term, model_class: ModelClass, values: Val
     return TermCount(term.name, tuple(parts), uses)
 
 
-def _notes(config: Config, chosen: ModelClass, asked: str | None) -> tuple[str, ...]:
+def _notes(config: Config, chosen: ModelClass, requested: str | None) -> tuple[str, ...]:
     """Return notes for the user on the choice of the class."""
-    if asked is not None or config.get("architectures"):
+    if requested is not None or config.get("architectures"):
         return ()
     return (
         f"the config names no architecture: counted as {chosen.name}, without a head; --class chooses another",
@@ -368,7 +375,7 @@ def _cache_size(cache: Cache, values: Values) -> CacheSize | None:
     if cache.when is not None and not cache.when.holds(values):
         return None
 
-    def known(expression: Expression | None) -> int | None:
+    def count_known(expression: Expression | None) -> int | None:
         is_none = expression is None or expression.evaluate(values) is None
         return None if expression is None or is_none else expression.count(values)
 
@@ -377,7 +384,7 @@ def _cache_size(cache: Cache, values: Values) -> CacheSize | None:
         token_expression=cache.token.settle(values),
         source_token=0 if cache.source_token is None else cache.source_token.count(values),
         source_token_expression=None if cache.source_token is None else cache.source_token.settle(values),
-        window=known(cache.window),
-        context=known(cache.context),
-        source_context=known(cache.source_context),
+        window=count_known(cache.window),
+        context=count_known(cache.context),
+        source_context=count_known(cache.source_context),
     )

@@ -71,16 +71,16 @@ def derive_formula(manifest: Manifest, source: str | None = None) -> Formula:
     Raises:
         LedgerError: the parts do not add up to the manifest.
     """
-    said = manifest.source
-    source = source or said.get("source") or "the manifest"
-    class_name = said.get("class", "")
-    census = "the meta device's census" if said.get("weights") == "meta" else "the census"
+    manifest_source = manifest.source
+    source = source or manifest_source.get("source") or "the manifest"
+    class_name = manifest_source.get("class", "")
+    census = "the meta device's census" if manifest_source.get("weights") == "meta" else "the census"
     found_in = f"{census} of {class_name or source}"
     modules = _own_modules(manifest)
     formula = Formula(
         source=source,
         kind=Kind.DERIVED,
-        family=said.get("model_type") or class_name or PurePath(source).name,
+        family=manifest_source.get("model_type") or class_name or PurePath(source).name,
         class_name=class_name,
         fields=(),
         terms=tuple(_terms(modules, found_in, f"names in {source}")),

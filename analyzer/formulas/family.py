@@ -160,8 +160,8 @@ class Family(Frozen):
     @property
     def symbols(self) -> dict[str, str]:
         """Letters by the names of fields and values."""
-        named: list[Field | Computed] = [*self.fields.values(), *self.values]
-        return {each.name: each.symbol for each in named if each.symbol is not None}
+        fields_and_values: list[Field | Computed] = [*self.fields.values(), *self.values]
+        return {each.name: each.symbol for each in fields_and_values if each.symbol is not None}
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -309,16 +309,16 @@ def _fill_in(key: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(f"{key}: like {like!r}, which is no family with a file of its own")
 
     def rename(text: str) -> str:
-        called = "|".join(map(re.escape, renamed))
-        return re.sub(called, lambda found: renamed[found[0]], text) if renamed else text
+        pattern = "|".join(map(re.escape, renamed))
+        return re.sub(pattern, lambda found: renamed[found[0]], text) if renamed else text
 
-    def told(part: Mapping[str, Any]) -> dict[str, Any]:
+    def rename_source(part: Mapping[str, Any]) -> dict[str, Any]:
         return {**part, "source": rename(part["source"])} if "source" in part else {**part}
 
     fields, own = other["fields"], table.get("fields", {})
     return {
         **other,
-        "terms": [{**term, "parts": [*map(told, term["parts"])]} for term in other["terms"]],
+        "terms": [{**term, "parts": [*map(rename_source, term["parts"])]} for term in other["terms"]],
         **table,
         "fields": {name: {**fields.get(name, {}), **own.get(name, {})} for name in {**fields, **own}},
         "values": {**other.get("values", {}), **table.get("values", {})},

@@ -45,8 +45,8 @@ def sparse_layers(layers: int, step: int, skipped: tuple[int, ...] | None) -> in
     """
     if step <= 0 or layers <= 0:
         return 0
-    named = {layer for layer in skipped or () if 0 <= layer < layers and (layer + 1) % step == 0}
-    return layers // step - len(named)
+    excluded = {layer for layer in skipped or () if 0 <= layer < layers and (layer + 1) % step == 0}
+    return layers // step - len(excluded)
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -221,10 +221,10 @@ def _is_power(node: ast.BinOp) -> bool:
 
 def _is_comparison(node: ast.Compare) -> bool:
     """Whether `is` compares only with None: the identity of equal numbers depends on the Python implementation."""
-    asked = zip(node.ops, node.comparators, strict=True)
+    comparisons = zip(node.ops, node.comparators, strict=True)
     return all(
         isinstance(side, ast.Constant) and side.value is None
-        for op, side in asked
+        for op, side in comparisons
         if isinstance(op, (ast.Is, ast.IsNot))
     )
 

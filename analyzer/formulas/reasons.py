@@ -130,7 +130,7 @@ def find_causes(formula: Formula, counts: Counts, *, may_lack: bool = True) -> l
     return causes
 
 
-_OF_ONE_PART = ("vocabulary", "positions", "experts")
+_SINGLE_PART_ROLES = ("vocabulary", "positions", "experts")
 """Roles of sizes that may differ in one part alone; the number of layers may not."""
 
 
@@ -142,7 +142,7 @@ def find_size(formula: Formula, key: str, count: int) -> tuple[Field, int, int] 
     values = now.values()
     for field in now.family.fields.values():
         size = values[field.name]
-        if field.role not in _OF_ONE_PART or type(size) is not int:
+        if field.role not in _SINGLE_PART_ROLES or type(size) is not int:
             continue
         for other in sizes_for(now, field, {key: count}).get(key, ()):
             if (now.change(field, other).count() or {}).get(key, 0) == count:
@@ -212,14 +212,14 @@ def sizes_for(now: Circumstances, field: Field, counts: Counts) -> dict[str, lis
         return {}
     is_stepped = any(field.name in each.expression.names for each in now.family.values)
     found = {}
-    for key, there in counts.items():
+    for key, actual in counts.items():
         part = wanted.get(key, 0)
-        step, need = more.get(key, 0) - part, there - part
+        step, need = more.get(key, 0) - part, actual - part
         likely = [size + need // step] if step and need % step == 0 else []
-        if step and part and there:
-            likely.append(round(size * math.sqrt(there / part)))
-        if is_stepped and there:
-            likely.append(_search(now, field, key, there))
+        if step and part and actual:
+            likely.append(round(size * math.sqrt(actual / part)))
+        if is_stepped and actual:
+            likely.append(_search(now, field, key, actual))
         found[key] = [each for each in dict.fromkeys(likely) if each > 0 and each != size]
     return found
 
@@ -227,12 +227,12 @@ def sizes_for(now: Circumstances, field: Field, counts: Counts) -> dict[str, lis
 _LARGEST = 1 << 14
 
 
-def _search(now: Circumstances, field: Field, key: str, there: int) -> int:
+def _search(now: Circumstances, field: Field, key: str, target: int) -> int:
     """Return the least size at which a growing part has at least that many elements; 0 without one."""
     low, high = 0, _LARGEST
     while low + 1 < high:
         middle = (low + high) // 2
-        if (now.change(field, middle).count() or {}).get(key, 0) < there:
+        if (now.change(field, middle).count() or {}).get(key, 0) < target:
             low = middle
         else:
             high = middle
@@ -258,8 +258,8 @@ def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
         return None
     others = (each for each in now.family.classes.values() if each is not now.model_class)
     classes = (now, *(replace(now, model_class=each) for each in others))
-    candidates = [each for named in classes for each in (named, *_switch(named))]
-    for candidate in sorted(candidates, key=lambda each: _strangers(each, counts))[:_TRIED]:
+    candidates = [each for base in classes for each in (base, *_vary_words(base))]
+    for candidate in sorted(candidates, key=lambda each: _count_unshared(each, counts))[:_MOST_CANDIDATES]:
         found = _solve(candidate, frozenset(), counts)
         if found is not None:
             changes = {name: value for name, value in found.changes.items() if name not in now.changes}
@@ -267,18 +267,18 @@ def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
     return None
 
 
-_TRIED = 12
+_MOST_CANDIDATES = 12
 """Number of candidates tried, classes with at most one changed flag or word: those whose parts agree best."""
 
 
-def _switch(now: Circumstances) -> Iterator[Circumstances]:
+def _vary_words(now: Circumstances) -> Iterator[Circumstances]:
     values = now.values()
     for field in now.family.fields.values():
         for other in other_words(field, values[field.name], now.family):
             yield now.change(field, other)
 
 
-def _strangers(now: Circumstances, counts: Counts) -> int:
+def _count_unshared(now: Circumstances, counts: Counts) -> int:
     """Count the parts that only one of the two has."""
     return len(_parts(now.count() or {}) ^ _parts(counts))
 
@@ -352,12 +352,14 @@ def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
     reasons += found
     for key in differing(wanted, counts):
         elements = counts.get(key, 0) - wanted.get(key, 0)
-        told = None if elements < 0 and nameless else _tell_alone(formula, key, elements, side)
+        sentence = None if elements < 0 and nameless else _describe_difference(formula, key, elements, side)
         reasons.append(
-            Reason(key, elements, told) if told is not None else Reason(key, elements, _NOTHING, _UNEXPLAINED)
+            Reason(key, elements, sentence)
+            if sentence is not None
+            else Reason(key, elements, _NOTHING, _UNEXPLAINED)
         )
     if nameless:
-        reasons.append(Reason(NO_TERM, nameless, _nameless(formula, side), _UNEXPLAINED))
+        reasons.append(Reason(NO_TERM, nameless, _describe_nameless(formula, side), _UNEXPLAINED))
         reasons = _fill(reasons, nameless, side)
     order = {part.key: number for number, part in enumerate(formula.parts)}
     groups = _groups(formula)
@@ -389,9 +391,9 @@ def _by_causes(
     after = causes[-1].wanted if causes else wanted
     sibling = find_sibling(formula, counts) if may_lack and differing(after, counts) else None
     if sibling is not None:
-        told = _describe_sibling(formula, sibling)
+        sentence = _describe_sibling(formula, sibling)
         parts = differing(wanted, counts)
-        return [Reason(key, counts.get(key, 0) - wanted.get(key, 0), told) for key in parts], counts
+        return [Reason(key, counts.get(key, 0) - wanted.get(key, 0), sentence) for key in parts], counts
     reasons = [
         Reason(key, counts.get(key, 0) - cause.was.get(key, 0), _describe(cause, key))
         for cause in causes
@@ -402,7 +404,7 @@ def _by_causes(
 
 def _describe_sibling(formula: Formula, sibling: Sibling) -> str:
     """Describe another model of the family by its class, if that differs, and its sizes."""
-    sizes = ", ".join(f"{name} = {_show(value)}" for name, value in sibling.changes.items())
+    sizes = ", ".join(f"{name} = {_format_value(value)}" for name, value in sibling.changes.items())
     name = f"{sibling.class_name} with " if sibling.class_name != formula.class_name else ""
     return f"another model of the family: {name}{sizes}"
 
@@ -439,7 +441,7 @@ def _fill(reasons: list[Reason], nameless: int, side: Side) -> list[Reason]:
     ]
 
 
-def _nameless(formula: Formula, side: Side) -> str:
+def _describe_nameless(formula: Formula, side: Side) -> str:
     """Describe tensors that belong to no term."""
     other = None if formula.key is None else _other_family(load_family(formula.key), side)
     if other is not None:
@@ -459,8 +461,8 @@ def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, in
     for line, absent in side.absent.items():
         for key, elements in absent.items():
             if line not in UNBALANCED and wanted.get(key, 0) - counts.get(key, 0) >= elements:
-                told = f"{MEANINGS[Line(line)].in_formula or 'as it is stored'} [{line}]"
-                reasons.append(Reason(key, -elements, told, Certainty.SETTLED))
+                sentence = f"{MEANINGS[Line(line)].in_formula or 'as it is stored'} [{line}]"
+                reasons.append(Reason(key, -elements, sentence, Certainty.SETTLED))
                 counts[key] = counts.get(key, 0) + elements
     return reasons, counts
 
@@ -469,9 +471,9 @@ def _unread(formula: Formula, counts: Counts) -> list[Reason]:
     """Return reasons for parts that the class's forward pass does not read, so that an export leaves them out."""
     parts = load_family(formula.key).parts if formula.key is not None else ()
     unread = {part.key for part in parts if part.unread is not None and part.unread.holds(formula.values)}
-    told = "an export leaves it out, as the program does not read it"
+    sentence = "an export leaves it out, as the program does not read it"
     return [
-        Reason(part.key, -part.value, told, Certainty.SETTLED)
+        Reason(part.key, -part.value, sentence, Certainty.SETTLED)
         for part in formula.parts
         if part.key in unread and part.value and not counts.get(part.key)
     ]
@@ -484,9 +486,9 @@ def _describe(cause: Cause, key: str) -> str:
     if cause.field is None:
         is_there = "present" if not was else "missing" if not now else "of another size"
         return f"{is_there}, as in {cause.after.model_class.name}"
-    field = f"{cause.field.name} = {_show(cause.other)}, where the config has {_show(cause.value)}"
+    field = f"{cause.field.name} = {_format_value(cause.other)}, where the config has {_format_value(cause.value)}"
     if part.tied_to is not None and not was:
-        return f"{_untied(part)} ({field})"
+        return f"{_describe_untied(part)} ({field})"
     if part.tied_to is not None and not now:
         return f"the head is tied: its {part.name} is that of the {part.tied_to} ({field})"
     if type(cause.other) is int and type(cause.value) is int:
@@ -494,11 +496,11 @@ def _describe(cause: Cause, key: str) -> str:
     return f"such as with {field}"
 
 
-def _untied(part: TermPart) -> str:
+def _describe_untied(part: TermPart) -> str:
     return f"the head is untied: its {part.name} is stored beside the {part.tied_to}, with values of its own"
 
 
-def _show(value: Value) -> str:
+def _format_value(value: Value) -> str:
     return str(value).lower() if value is None or type(value) is bool else str(value)
 
 
@@ -527,26 +529,26 @@ def _padded_to(before: int, after: int) -> int | None:
     return power if power >= 8 else None
 
 
-def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | None:
+def _describe_difference(formula: Formula, key: str, elements: int, side: Side) -> str | None:
     """Describe a difference from the numbers of one part alone; None where they explain nothing."""
     what = "the file" if side.kind == "model" else "the model"
     part = next((part for part in formula.parts if part.key == key), None)
     if part is None or not part.value:
         tied = _tied_part(formula, key)
-        return _untied(tied) if tied is not None else f"present in {what}; the formula has none"
+        return _describe_untied(tied) if tied is not None else f"present in {what}; the formula has none"
     if part.value + elements == 0:
         # An exporter stores equal vectors once, so a tensor of another part may replace all of these.
         return f"missing: {what} has none{'' if part.matrix_elements else ' of its own'}"
     vectors = side.vectors.get(key, 0)
     if vectors - part.vector_elements == elements < 0 and _has_all_matrices(formula, side):
-        return _tell_vectors(part, vectors)
+        return _describe_vectors(part, vectors)
     found = find_size(formula, key, part.value + elements)
     if found is not None:
         field, before, after = found
         return _describe_size(field.role, before, after)
     if part.times > 1 and elements % part.each == 0:
-        have = format_count(part.times + elements // part.each)
-        return f"the elements of {have} of them, where the formula has {format_count(part.times)}"
+        actual_times = format_count(part.times + elements // part.each)
+        return f"the elements of {actual_times} of them, where the formula has {format_count(part.times)}"
     return None
 
 
@@ -564,7 +566,7 @@ def _tied_part(formula: Formula, key: str) -> TermPart | None:
     return next((part for part in parts if part.key == key and part.tied_to is not None), None)
 
 
-def _tell_vectors(part: PartCount, vectors: int) -> str:
+def _describe_vectors(part: PartCount, vectors: int) -> str:
     """Explain why only parameters of one dimension are missing."""
     if part.matrix_elements and not vectors:
         return "all vectors are missing: the biases were dropped"

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source, Traffic
-from analyzer.records import Frozen, aside, field
+from analyzer.records import Frozen, exclude_fields, field
 from analyzer.text import format_many, printable
 
 __all__ = [
@@ -178,7 +178,7 @@ class Extent(Frozen):
     length: int
 
 
-@aside("payload", "key")
+@exclude_fields("payload", "key")
 class StoredTensor(Frozen):
     """Tensor that takes space in the file, in any carrier."""
 
@@ -348,7 +348,7 @@ class Component(Frozen):
     producer: str
 
 
-@aside("sources")
+@exclude_fields("sources")
 class Model(Frozen):
     """Model read from one file, or from several that form one artifact. Model files come first, then external data."""
 
@@ -420,11 +420,11 @@ class Model(Frozen):
     @property
     def fixed_inputs(self) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
         """Names and shapes of the inputs that a caller feeds, if the rank is known; None for a dynamic axis."""
-        mains = {part.path for part in self.parts}
+        main_paths = {part.path for part in self.parts}
         return tuple(
             (each.name, tuple(dim if isinstance(dim, int) else None for dim in each.dims))
             for graph in self.graphs
-            if graph.path in mains
+            if graph.path in main_paths
             for each in graph.signature
             if each.dims is not None
         )

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor
 from analyzer.model.operators import MEASURES
-from analyzer.model.wiring import GIVEN, STORED, Wiring
+from analyzer.model.wiring import GRAPH_INPUT, STORED, Wiring
 from analyzer.records import Frozen
 
 
@@ -46,7 +46,9 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
         targets=[[] for _ in nodes],
         prepares=bytearray(len(nodes)),
         measures=bytearray(node.op_type in MEASURES for node in nodes),
-        holders={graph.path: numbers[parent[0]][parent[1]] for graph, parent in _held(model, numbers)},
+        holders={
+            graph.path: numbers[parent[0]][parent[1]] for graph, parent in _nested_graphs(model, numbers)
+        },
         wiring=wiring,
     )
     holding = frozenset(flow.holders.values())
@@ -55,7 +57,7 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
     return flow
 
 
-def _held(model: Model, numbers: Mapping[GraphPath, range]) -> Iterator[tuple[Graph, Place]]:
+def _nested_graphs(model: Model, numbers: Mapping[GraphPath, range]) -> Iterator[tuple[Graph, Place]]:
     """Yield the nested graphs whose holder node exists, with its place."""
     for graph in model.graphs:
         parent = graph.parent
@@ -67,10 +69,10 @@ def _connect(graph: Graph, wiring: Wiring, flow: Dataflow, holding: Container[in
     numbers, prepares, measures = flow.numbers[graph.path], flow.prepares, flow.measures
     sources, targets = flow.sources, flow.targets
     first = numbers.start
-    for number, made in zip(numbers, wiring.makers[graph.path], strict=True):
-        is_fixed = bool(made) and number not in holding
+    for number, input_makers in zip(numbers, wiring.makers[graph.path], strict=True):
+        is_fixed = bool(input_makers) and number not in holding
         is_measure = measures[number]
-        for slot, maker in enumerate(made):
+        for slot, maker in enumerate(input_makers):
             if maker == STORED:
                 continue
             maker = maker + first if maker >= 0 else _maker_around(flow, wiring, number, slot)
@@ -90,10 +92,13 @@ def _connect(graph: Graph, wiring: Wiring, flow: Dataflow, holding: Container[in
 
 
 def _maker_around(flow: Dataflow, wiring: Wiring, number: int, slot: int) -> int:
-    """Return the number of the producer of a node's input, in any graph; else STORED (also for no input) or GIVEN."""
+    """Return the number of the producer of a node's input, in any graph.
+
+    Else return STORED (also for no input) or GRAPH_INPUT.
+    """
     node = flow.nodes[number]
     name = node.inputs[slot]
     provider = wiring.look_up(node.graph_path, name) if name else None
     if isinstance(provider, Node):
         return flow.numbers[provider.graph_path][provider.position]
-    return STORED if isinstance(provider, StoredTensor) or not name else GIVEN
+    return STORED if isinstance(provider, StoredTensor) or not name else GRAPH_INPUT

@@ -40,13 +40,15 @@ class Evaluator(Mutable):
     the elements. If set, nothing is cast or decoded, and 0 stands for all other values that are not whole numbers."""
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _numbers: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
-    _given: set[Key] = field(default_factory=set)
+    _overridable: set[Key] = field(default_factory=set)
     _called: dict[Place, dict[str, Array]] = field(default_factory=dict)
     _steps: int = 0
 
     def __post_init__(self) -> None:
         if not self.by_default:
-            self._given = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
+            self._overridable = {
+                (graph.path, name) for graph in self.model.graphs for name in graph.overridable
+            }
 
     def value(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
         """Return the numbers of a value visible in a graph; None if an input of the model contributes to it."""
@@ -58,7 +60,7 @@ class Evaluator(Mutable):
         key = (place, name)
         if key not in self._known:
             self._known[key] = None  # a cycle has no value
-            self._known[key] = self._work_out(key, depth)
+            self._known[key] = self._evaluate(key, depth)
         return self._known[key]
 
     def number(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
@@ -90,29 +92,29 @@ class Evaluator(Mutable):
             return None if fill is None else fill.reshape(-1)[:1]
         if node.op_type == "Concat":
             slots = range(len(node.inputs))
-        elif node.op_type in _SPREADS:
+        elif node.op_type in _SELECTS:
             slots = range(1)
-        elif node.op_type in _EACH:
+        elif node.op_type in _ELEMENTWISE:
             slots = range(len(node.inputs))
         else:
             return None
         found: list[Array | None] = []
         for slot in slots:
-            given = self.number(node.graph_path, node.inputs[slot], depth + 1)
-            if given is None:
+            operand = self.number(node.graph_path, node.inputs[slot], depth + 1)
+            if operand is None:
                 return None
-            found.append(given)
-        if node.op_type in _EACH:
+            found.append(operand)
+        if node.op_type in _ELEMENTWISE:
             try:
                 with np.errstate(all="ignore"):
-                    return _WAYS[node.op_type](_Call(node, found, None, self.most))
+                    return _KERNELS[node.op_type](_Call(node, found, None, self.most))
             except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
                 return None
         first = found[0]
         is_one = all(each is not None and bool((each == first).all()) for each in found)
         return first if is_one else None
 
-    def _work_out(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
+    def _evaluate(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
         provider = self.wiring.find(*key)
         if not isinstance(provider, StoredTensor):
             # For a node in a function, `find` does not say which of its outputs is meant.
@@ -122,7 +124,7 @@ class Evaluator(Mutable):
             if numbers is not None:
                 return numbers
         if isinstance(provider, StoredTensor):
-            is_small = provider.key not in self._given and provider.numel <= self.most
+            is_small = provider.key not in self._overridable and provider.numel <= self.most
             return provider.payload.array() if is_small else None
         if not isinstance(provider, Node):
             return None
@@ -130,9 +132,9 @@ class Evaluator(Mutable):
             return self._call(provider, key[1], depth)
         if provider.op_type == "SequenceAt" and provider.is_standard:
             return self._part(provider, depth)
-        way = self._way(provider)
+        kernel = self._kernel(provider)
         index = provider.outputs.index(key[1]) if key[1] in provider.outputs else 0
-        if way is None or (index and way is not _split):
+        if kernel is None or (index and kernel is not _split):
             return None
         operands: list[Array | None] = []
         for name in provider.inputs[: 1 if provider.op_type == "CastLike" else None]:
@@ -142,11 +144,13 @@ class Evaluator(Mutable):
             operands.append(operand)
         is_placed = False
         if self.tracked is not None:
-            operands = [each if each is None else _placed(each) for each in operands]
+            operands = [each if each is None else _as_positions(each) for each in operands]
             is_placed = any(each is not None and each.dtype == PLACE for each in operands)
         try:
             with np.errstate(all="ignore"):
-                found = way(_Call(provider, operands, self._fill(provider), self.most, index, self.unrounded))
+                found = kernel(
+                    _Call(provider, operands, self._fill(provider), self.most, index, self.unrounded)
+                )
         except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
             return None
         if is_placed and provider.op_type not in _MOVED:
@@ -155,16 +159,20 @@ class Evaluator(Mutable):
 
     def _part(self, node: Node, depth: int) -> Array | None:
         """Return one part of a tensor that SplitToSequence has split; other sequences are not followed."""
-        made = self.wiring.find(node.graph_path, node.inputs[0]) if len(node.inputs) > 1 else None
-        if not isinstance(made, Node) or made.op_type != "SplitToSequence" or not made.is_standard:
+        splitter = self.wiring.find(node.graph_path, node.inputs[0]) if len(node.inputs) > 1 else None
+        if (
+            not isinstance(splitter, Node)
+            or splitter.op_type != "SplitToSequence"
+            or not splitter.is_standard
+        ):
             return None
-        has_sizes = len(made.inputs) > 1 and bool(made.inputs[1])
-        sizes = self.value(made.graph_path, made.inputs[1], depth + 1) if has_sizes else np.array(1)
-        data = self.value(made.graph_path, made.inputs[0], depth + 1)
+        has_sizes = len(splitter.inputs) > 1 and bool(splitter.inputs[1])
+        sizes = self.value(splitter.graph_path, splitter.inputs[1], depth + 1) if has_sizes else np.array(1)
+        data = self.value(splitter.graph_path, splitter.inputs[0], depth + 1)
         place = self.value(node.graph_path, node.inputs[1], depth + 1)
         if data is None or place is None or sizes is None:
             return None
-        axis = made.integers.get("axis", 0)
+        axis = splitter.integers.get("axis", 0)
         try:
             ends = (
                 np.cumsum(sizes)
@@ -176,7 +184,7 @@ class Evaluator(Mutable):
             part = np.moveaxis(data, axis, 0)[end - size : end]
         except (IndexError, MemoryError, TypeError, ValueError, ZeroDivisionError):
             return None
-        is_kept = has_sizes or bool(made.integers.get("keepdims", 1))
+        is_kept = has_sizes or bool(splitter.integers.get("keepdims", 1))
         return np.moveaxis(part, 0, axis) if is_kept else part.reshape(part.shape[1:])
 
     def _call(self, node: Node, output: str, depth: int) -> Array | None:
@@ -189,16 +197,20 @@ class Evaluator(Mutable):
             return None
         if node.place not in self._called:
             self._called[node.place] = {}  # a cycle has no value
-            given = [self.value(node.graph_path, name, depth + 1) if name else None for name in node.inputs]
-            self._called[node.place] = self._run(node, given, depth)
+            arguments = [
+                self.value(node.graph_path, name, depth + 1) if name else None for name in node.inputs
+            ]
+            self._called[node.place] = self._run(node, arguments, depth)
         return self._called[node.place].get(output)
 
-    def _run(self, caller: Node, given: Sequence[Array | None], depth: int) -> dict[str, Array]:
+    def _run(self, caller: Node, arguments: Sequence[Array | None], depth: int) -> dict[str, Array]:
         """Compute the caller's outputs by name, as far as possible."""
         body = self.wiring.graphs.get(self.wiring.calls[caller.place])
         if body is None or depth > _DEEPEST:
             return {}
-        known = {name: value for name, value in zip(body.inputs, given, strict=False) if value is not None}
+        known = {
+            name: value for name, value in zip(body.inputs, arguments, strict=False) if value is not None
+        }
         for tensor in body.tensors:
             array = tensor.payload.array() if tensor.numel <= self.most else None
             if array is not None:
@@ -210,13 +222,13 @@ class Evaluator(Mutable):
             operands = [known.get(name) for name in node.inputs]
             if any(name and value is None for name, value in zip(node.inputs, operands, strict=True)):
                 continue
-            told = _with_settings(node, caller)
-            if told is None:
+            resolved = _with_settings(node, caller)
+            if resolved is None:
                 continue
             if node.place in self.wiring.calls:
-                known |= self._run(told, operands, depth + 1)
+                known |= self._run(resolved, operands, depth + 1)
             else:
-                known |= self._outputs_of(told, operands)
+                known |= self._outputs_of(resolved, operands)
         return {
             name: known[inner]
             for name, inner in zip(caller.outputs, body.outputs, strict=False)
@@ -227,12 +239,12 @@ class Evaluator(Mutable):
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             number = _constant_of(node)
             return {} if number is None else {node.outputs[0]: number}
-        way = self._way(node)
+        kernel = self._kernel(node)
         found: dict[str, Array] = {}
-        for index, name in enumerate(node.outputs if way is _split else node.outputs[:1]):
+        for index, name in enumerate(node.outputs if kernel is _split else node.outputs[:1]):
             try:
                 with np.errstate(all="ignore"):
-                    value = way and way(
+                    value = kernel and kernel(
                         _Call(node, operands, self._fill(node), self.most, index, self.unrounded)
                     )
             except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
@@ -241,9 +253,9 @@ class Evaluator(Mutable):
                 found[name] = value
         return found
 
-    def _way(self, node: Node) -> Callable[[_Call], Array] | None:
+    def _kernel(self, node: Node) -> Callable[[_Call], Array] | None:
         if node.domain in ("", "ai.onnx"):
-            return (_WAYS if self.tracked is None else _TRACKED).get(node.op_type)
+            return (_KERNELS if self.tracked is None else _TRACKED).get(node.op_type)
         return _CODED.get(node.op_type) if node.domain == "com.microsoft" and self.tracked is None else None
 
     def _fill(self, node: Node) -> Array | None:
@@ -309,9 +321,9 @@ class _Call(Frozen):
 
     def ints(self, slot: int, setting: str) -> tuple[int, ...] | None:
         """Return integers such as axes from an input, or, in earlier opsets, from an attribute."""
-        given = self.optional(slot)
-        if given is not None:
-            return tuple(int(number) for number in given.reshape(-1))
+        operand = self.optional(slot)
+        if operand is not None:
+            return tuple(int(number) for number in operand.reshape(-1))
         found = self.node.settings.get(setting)
         return tuple(int(number) for number in found) if isinstance(found, tuple) else None
 
@@ -324,7 +336,7 @@ class _Call(Frozen):
         return tuple(int(dim) for dim in shape)
 
 
-def _both(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+def _binary(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     def apply(call: _Call) -> Array:
         first, second = call.array(0), call.array(1)
         call.check(np.broadcast_shapes(first.shape, second.shape))
@@ -333,7 +345,7 @@ def _both(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return apply
 
 
-def _each(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+def _unary(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return lambda call: np.asarray(function(call.array(0))).astype(call.array(0).dtype, copy=False)
 
 
@@ -347,11 +359,11 @@ def _clip(call: _Call) -> Array:
     return np.asarray(found)
 
 
-def _truth(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+def _logical(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return lambda call: np.asarray(function(call.array(0)))
 
 
-def _many(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+def _variadic(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     def apply(call: _Call) -> Array:
         found = call.array(0)
         for slot in range(1, len(call.operands)):
@@ -397,7 +409,7 @@ def _quantize(call: _Call) -> Array:
     return np.asarray(codes.astype(element))
 
 
-def _coded(function: Callable[[Sequence[Array], Node], Array], results: int) -> Callable[[_Call], Array]:
+def _on_codes(function: Callable[[Sequence[Array], Node], Array], results: int) -> Callable[[_Call], Array]:
     """Wrap a function on real numbers as an operator on codes: each operand is followed by its scale and zero point.
 
     Input `results` is the scale of the result, and the next is its zero point.
@@ -405,23 +417,23 @@ def _coded(function: Callable[[Sequence[Array], Node], Array], results: int) -> 
 
     def apply(call: _Call) -> Array:
         operands = list(call.operands)
-        told = operands[results : results + 2]
+        result_codec = operands[results : results + 2]
         del operands[results : results + 2]
-        given = [
+        decoded = [
             _decode(_Call(call.node, operands[place : place + 3], None, call.most, unrounded=call.unrounded))
             for place in range(0, len(operands), 3)
         ]
         if results:
-            call.check(np.broadcast_shapes(*(each.shape for each in given)))
-        found = function(given, call.node)
-        return _quantize(_Call(call.node, [found, *told], None, call.most, unrounded=call.unrounded))
+            call.check(np.broadcast_shapes(*(each.shape for each in decoded)))
+        found = function(decoded, call.node)
+        return _quantize(_Call(call.node, [found, *result_codec], None, call.most, unrounded=call.unrounded))
 
     return apply
 
 
 def _divide(call: _Call) -> Array:
     first = call.array(0)
-    found = _both(np.divide)(call)
+    found = _binary(np.divide)(call)
     return (np.trunc(found) if first.dtype.kind in "iu" else found).astype(first.dtype)
 
 
@@ -432,8 +444,8 @@ def _power(call: _Call) -> Array:
 
 
 def _modulo(call: _Call) -> Array:
-    way = np.fmod if call.node.integers.get("fmod") else np.mod
-    return np.asarray(way(call.array(0), call.array(1)))
+    remainder = np.fmod if call.node.integers.get("fmod") else np.mod
+    return np.asarray(remainder(call.array(0), call.array(1)))
 
 
 def _range(call: _Call) -> Array:
@@ -606,11 +618,11 @@ def _resize(call: _Call) -> Array:
         shape = call.check([int(old * ratio) for old, ratio in zip(data.shape, ratios, strict=True)])
     else:
         raise ValueError("no size")
-    way = str(settings.get("coordinate_transformation_mode", "half_pixel"))
+    mode = str(settings.get("coordinate_transformation_mode", "half_pixel"))
     rounded = _NEAREST[str(settings.get("nearest_mode", "round_prefer_floor"))]
     for axis, (new, old, ratio) in enumerate(zip(shape, data.shape, ratios, strict=True)):
         if new != old:
-            places = rounded(_COORDINATES[way](np.arange(new, dtype=np.float64), new, old, ratio))
+            places = rounded(_COORDINATES[mode](np.arange(new, dtype=np.float64), new, old, ratio))
             data = np.take(data, np.clip(places, 0, old - 1).astype(np.int64), axis=axis)
     return data
 
@@ -661,86 +673,86 @@ def _reduce(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return apply
 
 
-_WAYS: Mapping[str, Callable[[_Call], Array]] = {
-    "Abs": _each(np.abs),
-    "Add": _both(np.add),
-    "And": _both(np.logical_and),
+_KERNELS: Mapping[str, Callable[[_Call], Array]] = {
+    "Abs": _unary(np.abs),
+    "Add": _binary(np.add),
+    "And": _binary(np.logical_and),
     "Cast": _cast,
     "CastLike": lambda call: call.array(0),
-    "Ceil": _each(np.ceil),
+    "Ceil": _unary(np.ceil),
     "Clip": _clip,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
-    "Cos": _each(np.cos),
+    "Cos": _unary(np.cos),
     "CumSum": _cumsum,
     "DequantizeLinear": _decode,
     "Div": _divide,
-    "Equal": _both(np.equal),
-    "Exp": _each(np.exp),
+    "Equal": _binary(np.equal),
+    "Exp": _unary(np.exp),
     "Expand": _expand,
     "EyeLike": _eye,
     "Flatten": _flatten,
-    "Floor": _each(np.floor),
+    "Floor": _unary(np.floor),
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_places,
-    "Greater": _both(np.greater),
-    "GreaterOrEqual": _both(np.greater_equal),
+    "Greater": _binary(np.greater),
+    "GreaterOrEqual": _binary(np.greater_equal),
     "Identity": lambda call: call.array(0),
-    "Less": _both(np.less),
-    "LessOrEqual": _both(np.less_equal),
-    "Log": _each(np.log),
+    "Less": _binary(np.less),
+    "LessOrEqual": _binary(np.less_equal),
+    "Log": _unary(np.log),
     "MatMul": _matmul,
-    "Max": _many(np.maximum),
-    "Min": _many(np.minimum),
+    "Max": _variadic(np.maximum),
+    "Min": _variadic(np.minimum),
     "Mod": _modulo,
-    "Mul": _both(np.multiply),
-    "Neg": _each(np.negative),
-    "Not": _truth(np.logical_not),
-    "Or": _both(np.logical_or),
+    "Mul": _binary(np.multiply),
+    "Neg": _unary(np.negative),
+    "Not": _logical(np.logical_not),
+    "Or": _binary(np.logical_or),
     "Pad": _pad,
     "Pow": _power,
     "QuantizeLinear": _quantize,
     "Range": _range,
-    "Reciprocal": _each(lambda value: 1 / value),
+    "Reciprocal": _unary(lambda value: 1 / value),
     "ReduceMax": _reduce(np.max),
     "ReduceMean": _reduce(np.mean),
     "ReduceMin": _reduce(np.min),
     "ReduceSum": _reduce(np.sum),
     "Reshape": _reshape,
     "Resize": _resize,
-    "Relu": _each(lambda value: np.maximum(value, 0)),
-    "Round": _each(np.round),
+    "Relu": _unary(lambda value: np.maximum(value, 0)),
+    "Round": _unary(np.round),
     "ScatterElements": _scatter,
     "ScatterND": _scatter_nd,
     "Shape": _shape,
-    "Sigmoid": _each(lambda value: 1 / (1 + np.exp(-value))),
-    "Sign": _each(np.sign),
-    "Sin": _each(np.sin),
+    "Sigmoid": _unary(lambda value: 1 / (1 + np.exp(-value))),
+    "Sign": _unary(np.sign),
+    "Sin": _unary(np.sin),
     "Size": lambda call: np.asarray(call.array(0).size, dtype=np.int64),
     "Slice": _slice,
-    "Softplus": _each(lambda value: np.logaddexp(0, value)),
+    "Softplus": _unary(lambda value: np.logaddexp(0, value)),
     "Split": _split,
-    "Sqrt": _each(np.sqrt),
+    "Sqrt": _unary(np.sqrt),
     "Squeeze": _squeeze,
-    "Sub": _both(np.subtract),
-    "Tanh": _each(np.tanh),
+    "Sub": _binary(np.subtract),
+    "Tanh": _unary(np.tanh),
     "Tile": _tile,
     "Transpose": _transpose,
     "Trilu": _trilu,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
-    "Xor": _both(np.logical_xor),
+    "Xor": _binary(np.logical_xor),
 }
 """Function that computes each operator."""
 
-_SPREADS = frozenset(
+_SELECTS = frozenset(
     {"Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice", "Split"}
     | {"Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
 """Operators that return only elements of their first input, in any position and any number."""
 
-_EACH = frozenset(
+_ELEMENTWISE = frozenset(
     {"Abs", "Add", "And", "Cast", "Ceil", "Cos", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}
     | {"Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu"}
     | {"Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Tanh", "Where", "Xor"}
@@ -748,24 +760,24 @@ _EACH = frozenset(
 """Operators that compute each element from the elements at the same position."""
 
 _CODED: Mapping[str, Callable[[_Call], Array]] = {
-    "QLinearAdd": _coded(lambda given, _: np.asarray(np.add(given[0], given[1])), 6),
-    "QLinearConcat": _coded(
-        lambda given, node: np.concatenate(list(given), axis=node.integers.get("axis", 0)), 0
+    "QLinearAdd": _on_codes(lambda decoded, _: np.asarray(np.add(decoded[0], decoded[1])), 6),
+    "QLinearConcat": _on_codes(
+        lambda decoded, node: np.concatenate(list(decoded), axis=node.integers.get("axis", 0)), 0
     ),
-    "QLinearMul": _coded(lambda given, _: np.asarray(np.multiply(given[0], given[1])), 6),
-    "QLinearSigmoid": _coded(lambda given, _: np.asarray(1 / (1 + np.exp(np.negative(given[0])))), 3),
+    "QLinearMul": _on_codes(lambda decoded, _: np.asarray(np.multiply(decoded[0], decoded[1])), 6),
+    "QLinearSigmoid": _on_codes(lambda decoded, _: np.asarray(1 / (1 + np.exp(np.negative(decoded[0])))), 3),
 }
 """Functions that compute operators on codes (onnxruntime docs/ContribOperators.md)."""
 
 _TRACKED: Mapping[str, Callable[[_Call], Array]] = {
-    **_WAYS,
+    **_KERNELS,
     **dict.fromkeys(
         ("Cast", "CastLike", "DequantizeLinear", "Dropout", "QuantizeLinear"), lambda call: call.array(0)
     ),
 }
 """Functions for position numbers in place of values: casts and codecs return their input."""
 
-_MOVED = _SPREADS | {
+_MOVED = _SELECTS | {
     *(
         "Cast",
         "CastLike",
@@ -786,7 +798,7 @@ PLACE = np.uint32
 """Type of the position numbers of stored elements: no operator on shapes and indices returns it."""
 
 
-def _placed(value: Array) -> Array:
+def _as_positions(value: Array) -> Array:
     """Return a value as position numbers: floats have none and become 0."""
     return np.broadcast_to(PLACE(0), value.shape) if value.dtype.kind == "f" else value
 

@@ -87,11 +87,13 @@ def take_fingerprint(
         if graph is None:
             continue
         types = {known.name: f"{known.kind}:{known.dtype.name}" for known in graph.signature}
-        given = {name: _digest("input", name, types.get(name, "")) for name in graph.inputs}
-        for name, digest in sorted(zip(graph.outputs, walk.follow(graph, given, NOTHING, 0), strict=True)):
+        input_digests = {name: _digest("input", name, types.get(name, "")) for name in graph.inputs}
+        for name, digest in sorted(
+            zip(graph.outputs, walk.follow(graph, input_digests, NOTHING, 0), strict=True)
+        ):
             hasher.update(f"{part.name}\0{name}\0".encode())
             hasher.update(digest)
-    if walk.is_lost:
+    if walk.is_incomplete:
         return None
     return Fingerprint(
         hasher.hexdigest(), tuple((scope, _join(found)) for scope, found in walk.found.items())
@@ -132,7 +134,7 @@ class _Walk(Mutable, dict=True):
     scopes: Mapping[Place, str]
     found: dict[str, set[bytes]] = field(default_factory=dict)
     """Digests of the nodes of each module."""
-    is_lost: bool = False
+    is_incomplete: bool = False
     _values: dict[GraphPath, dict[str, bytes]] = field(default_factory=dict)
     _orders: dict[GraphPath, list[Node]] = field(default_factory=dict)
     _answers: dict[tuple[GraphPath, bytes], list[bytes]] = field(default_factory=dict)
@@ -150,23 +152,23 @@ class _Walk(Mutable, dict=True):
         self._left = _MOST_VISITS * sum(len(graph.nodes) for graph in self.model.graphs)
 
     def follow(
-        self, graph: Graph, given: Mapping[str, bytes], settings: Mapping[str, object], depth: int
+        self, graph: Graph, input_digests: Mapping[str, bytes], settings: Mapping[str, object], depth: int
     ) -> list[bytes]:
         """Return the digests of a graph's outputs, given those of its inputs; `settings` are a call's attributes."""
-        values = self._values[graph.path] = dict(given)
+        values = self._values[graph.path] = dict(input_digests)
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
-                values[tensor.name] = self._of(tensor)
+                values[tensor.name] = self._tensor_digest(tensor)
         for node in self._order(graph):
             if node.place in self.live.nodes and not _is_constant(node):
                 self._left -= 1
                 if self._left < 0:
-                    self.is_lost = True
+                    self.is_incomplete = True
                     break
                 self._follow_node(node, values, settings, depth)
         return [self._find(graph.path, name) for name in graph.outputs]
 
-    def _of(self, tensor: StoredTensor) -> bytes:
+    def _tensor_digest(self, tensor: StoredTensor) -> bytes:
         if tensor.key not in self._contents:
             words = self.weights.get(tensor.key)
             self._contents[tensor.key] = _digest("weight", words) if words is not None else _content(tensor)
@@ -204,16 +206,19 @@ class _Walk(Mutable, dict=True):
         self, node: Node, body: Graph, operands: Sequence[bytes], settings: Mapping[str, object], depth: int
     ) -> list[bytes]:
         if depth >= _DEEPEST:
-            self.is_lost = True
+            self.is_incomplete = True
             return []
-        told = {
+        attributes = {
             name: _resolve(value, settings)
             for name, value in (*node.integers.items(), *node.settings.items())
         }
-        given = dict(zip(body.inputs, [*operands, *[b""] * len(body.inputs)], strict=False))
-        key = (body.path, _digest(*given.values(), *(f"{name}={told[name]!r}" for name in sorted(told))))
+        arguments = dict(zip(body.inputs, [*operands, *[b""] * len(body.inputs)], strict=False))
+        key = (
+            body.path,
+            _digest(*arguments.values(), *(f"{name}={attributes[name]!r}" for name in sorted(attributes))),
+        )
         if key not in self._answers:
-            self._answers[key] = self.follow(body, given, told, depth + 1)
+            self._answers[key] = self.follow(body, arguments, attributes, depth + 1)
         return self._answers[key]
 
     def _compute(
@@ -221,28 +226,35 @@ class _Walk(Mutable, dict=True):
     ) -> bytes:
         place = node.place
         carried, nested = self.wiring.carried.get(place, ()), self.wiring.nested.get(place, ())
-        meaning = self._meaning(node)
+        meaning = self._version_words(node)
         if not (node.integers or node.settings or carried or nested or meaning):
             parts = b"".join((_beginning(node.domain, node.op_type), *map(_framed, operands)))
             return hashlib.blake2b(parts, digest_size=_SIZE).digest()
         domain = "" if node.domain == "ai.onnx" else node.domain
-        told = {
+        attributes = {
             name: _resolve(value, settings)
             for name, value in (*node.integers.items(), *node.settings.items())
         }
-        words: list[object] = [domain, node.op_type, *(f"{name}={told[name]!r}" for name in sorted(told))]
-        words += meaning
+        content_parts: list[object] = [
+            domain,
+            node.op_type,
+            *(f"{name}={attributes[name]!r}" for name in sorted(attributes)),
+        ]
+        content_parts += meaning
         for tensor in carried:
-            words += [tensor.name.rpartition(".")[2], self._of(tensor)]
+            content_parts += [tensor.name.rpartition(".")[2], self._tensor_digest(tensor)]
         for body in nested:
             if depth >= _DEEPEST:
-                self.is_lost = True
+                self.is_incomplete = True
                 break
-            given = {name: _digest("body", depth, index) for index, name in enumerate(body.inputs)}
-            words += [body.path[-1].rpartition(".")[2], *self.follow(body, given, settings, depth + 1)]
-        return _digest(*words, "reads", *operands)
+            body_inputs = {name: _digest("body", depth, index) for index, name in enumerate(body.inputs)}
+            content_parts += [
+                body.path[-1].rpartition(".")[2],
+                *self.follow(body, body_inputs, settings, depth + 1),
+            ]
+        return _digest(*content_parts, "reads", *operands)
 
-    def _meaning(self, node: Node) -> list[str]:
+    def _version_words(self, node: Node) -> list[str]:
         """Return the words that a node's opset version adds; none if the node means what it means today."""
         epochs = EPOCHS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         if epochs is None:
@@ -289,7 +301,7 @@ class _Walk(Mutable, dict=True):
                 if not counts[follower]:
                     heapq.heappush(ready, follower)
         if len(ordered) < len(graph.nodes):
-            self.is_lost = True
+            self.is_incomplete = True
         return ordered
 
     def _reads(self, node: Node) -> set[str]:
@@ -321,8 +333,11 @@ def _content(tensor: StoredTensor) -> bytes:
     """Return a digest of type, shape and elements."""
     hasher = hashlib.blake2b(digest_size=_SIZE)
     hasher.update(f"{tensor.dtype.name}{tensor.shape}{tensor.numel}".encode())
-    if tensor.nbytes > _MOST_READ and (look := tensor.payload.at(sample_positions(tensor.numel))) is not None:
-        hasher.update(b"sampled" + look.tobytes())
+    if (
+        tensor.nbytes > _MOST_READ
+        and (samples := tensor.payload.at(sample_positions(tensor.numel))) is not None
+    ):
+        hasher.update(b"sampled" + samples.tobytes())
         return hasher.digest()
     read = 0
     for part in tensor.payload.parts():

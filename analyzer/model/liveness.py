@@ -19,15 +19,15 @@ from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTens
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MEASURES
 from analyzer.model.places import ByNode
-from analyzer.model.wiring import GIVEN, STORED, GraphInput, Wiring
+from analyzer.model.wiring import GRAPH_INPUT, STORED, GraphInput, Wiring
 from analyzer.records import Frozen, Mutable, field
 
 _MOST_FOLDED = 1 << 20
 """Most elements of a stored condition, or of a factor that may be zeros, that are computed."""
-_SHUT_OUT = frozenset({"Gemm", "MatMul", "Mul", "Where"})
+_ABSORBING = frozenset({"Gemm", "MatMul", "Mul", "Where"})
 """Operators for which a stored operand may make another one irrelevant."""
-_PRODUCTS = _SHUT_OUT - {"Where"}
-_ODD = _SHUT_OUT | MEASURES
+_PRODUCTS = _ABSORBING - {"Where"}
+_SELECTIVE = _ABSORBING | MEASURES
 """Operators whose values may not depend on all their inputs."""
 _DEEPEST = 12
 """Most nodes between a factor and the stored values from which it is computed."""
@@ -55,16 +55,16 @@ def find_live(
         is_learned: whether a stored tensor is a parameter, which may be zeros before training. Zeros that are no
             parameter make their other factor irrelevant.
     """
-    found = _Slice(model, wiring, is_learned)
+    backward = _Slice(model, wiring, is_learned)
     for part in model.parts:
         graph = wiring.graphs.get(part.path)
         for name in graph.outputs if graph is not None else ():
-            found.want(part.path, name)
-    found.run()
-    nodes = [True if is_live else None for graph in model.graphs for is_live in found.nodes[graph.path]]
-    tensors = found.stored()
-    found.go_on()
-    needed = found.stored()
+            backward.want(part.path, name)
+    backward.run()
+    nodes = [True if is_live else None for graph in model.graphs for is_live in backward.nodes[graph.path]]
+    tensors = backward.stored()
+    backward.follow_needed()
+    needed = backward.stored()
     return Live(ByNode(model, nodes).keys(), tensors, tensors if len(needed) == len(tensors) else needed)
 
 
@@ -85,9 +85,9 @@ class _Slice(Mutable, dict=True):
     _wanted: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     _sites: dict[GraphPath, dict[Place, Node]] = field(default_factory=lambda: defaultdict(dict))
     """Live calls of each function's body."""
-    _given: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _wanted_inputs: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Inputs of function bodies and nested graphs that are wanted."""
-    _cut: list[tuple[Node, str]] = field(default_factory=list)
+    _unfinished: list[tuple[Node, str]] = field(default_factory=list)
     """Nodes that need more inputs to run than were followed, with the output that was wanted."""
 
     _computed: dict[GraphPath, bytearray] = field(default_factory=dict)
@@ -120,11 +120,11 @@ class _Slice(Mutable, dict=True):
             )
         )
 
-    def go_on(self) -> None:
+    def follow_needed(self) -> None:
         """Follow the rest of the needed values, from where the live slice stopped."""
         self.is_needed = True
-        while self._cut:
-            self._follow_node(*self._cut.pop())
+        while self._unfinished:
+            self._follow_node(*self._unfinished.pop())
         self.run()
 
     def run(self) -> None:
@@ -159,7 +159,7 @@ class _Slice(Mutable, dict=True):
                 continue
             live[position] = followed[position] = True
             for slot, maker in enumerate(makers[position]):
-                if maker >= 0 and (nodes[maker].op_type not in _ODD or self._is_plain(path, maker)):
+                if maker >= 0 and (nodes[maker].op_type not in _SELECTIVE or self._is_plain(path, maker)):
                     waiting.append(maker)
                 else:
                     self.want(path, nodes[position].inputs[slot])
@@ -170,7 +170,7 @@ class _Slice(Mutable, dict=True):
         A learned factor cannot be such zeros, and neither can a factor computed from the graph's inputs.
         """
         node = self.wiring.graphs[path].nodes[position]
-        if node.op_type not in _ODD:
+        if node.op_type not in _SELECTIVE:
             return True
         if node.op_type not in _PRODUCTS or self.wiring.repeated:
             return False
@@ -185,7 +185,7 @@ class _Slice(Mutable, dict=True):
                 provider = own[node.inputs[slot]]
                 is_factor = isinstance(provider, StoredTensor) and self.is_learned(provider)
             else:
-                is_factor = maker == GIVEN
+                is_factor = maker == GRAPH_INPUT
             if not is_factor:
                 return False
         return True
@@ -202,21 +202,21 @@ class _Slice(Mutable, dict=True):
         elif self.is_needed or node.op_type not in MEASURES or not node.is_standard:
             slots = self._slots(node)
             if len(slots) < len(node.inputs):
-                self._cut.append((node, name))
+                self._unfinished.append((node, name))
             path = node.graph_path
             wanted = self._wanted[path]
             for slot in slots:
-                given = node.inputs[slot]
-                if given and given not in wanted:
-                    wanted.add(given)
-                    self._waiting.append((path, given))
+                input_name = node.inputs[slot]
+                if input_name and input_name not in wanted:
+                    wanted.add(input_name)
+                    self._waiting.append((path, input_name))
         else:
-            self._cut.append((node, name))
+            self._unfinished.append((node, name))
 
     def _slots(self, node: Node) -> Sequence[int]:
         """Return the inputs on which a node's values depend."""
         every = range(len(node.inputs))
-        if self.is_needed or node.op_type not in _SHUT_OUT or len(every) < 2 or not node.is_standard:
+        if self.is_needed or node.op_type not in _ABSORBING or len(every) < 2 or not node.is_standard:
             return every
         if node.op_type == "Where" and len(node.inputs) == 3:
             chosen = self._condition(node.graph_path, node.inputs[0])
@@ -235,7 +235,7 @@ class _Slice(Mutable, dict=True):
         graph = self.wiring.graphs[body]
         if node.place not in self._sites[body]:
             self._sites[body][node.place] = node
-            for name in self._given[body]:
+            for name in self._wanted_inputs[body]:
                 self._want_argument(node, graph, name)
         if index < len(graph.outputs):
             self.want(body, graph.outputs[index])
@@ -247,7 +247,7 @@ class _Slice(Mutable, dict=True):
 
     def _follow_input(self, path: GraphPath, name: str) -> None:
         """Follow a graph's input to the arguments of a function's live calls, or to the node that holds a body."""
-        self._given[path].add(name)
+        self._wanted_inputs[path].add(name)
         for node in self._sites.get(path, {}).values():
             self._want_argument(node, self.wiring.graphs[path], name)
         graph = self.wiring.graphs.get(path)
@@ -280,7 +280,7 @@ class _Slice(Mutable, dict=True):
             is_folded = bool(node.inputs) and not self.is_needed
             taken = self._condition(node.graph_path, node.inputs[0]) if is_folded else None
             if taken is not None:
-                self._cut.append((node, node.outputs[index]))
+                self._unfinished.append((node, node.outputs[index]))
                 wanted = "then_branch" if taken else "else_branch"
                 bodies = [body for body in bodies if body.path[-1].endswith(f".{wanted}")] or bodies
             self._want_slot(node, 0)
@@ -363,7 +363,7 @@ class _Slice(Mutable, dict=True):
         found = bytearray(len(nodes))
         for position, makers in enumerate(wiring.makers[path] if wiring.is_plain else ()):
             for slot, maker in enumerate(makers):
-                if maker == GIVEN or (0 <= maker < position and found[maker]):
+                if maker == GRAPH_INPUT or (0 <= maker < position and found[maker]):
                     # CastLike takes only the type of its second operand.
                     is_type = slot and nodes[position].op_type == "CastLike"
                     found[position] = not is_type and nodes[position].place not in wiring.nested

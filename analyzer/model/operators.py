@@ -104,7 +104,7 @@ class Operator(Frozen):
             return self.slots[len(self.slots) - self.again + (index - len(self.slots)) % self.again]
         return self.rest
 
-    def hands_on(self, index: int) -> bool:
+    def passes_on(self, index: int) -> bool:
         """Whether the elements of an input reach the output unchanged: moved, cut, joined, repeated, chosen or cast."""
         return index >= 0 and (self.moved is None or index in self.moved)
 
@@ -477,25 +477,25 @@ def is_own(node: Node) -> bool:
     return node.is_standard and operator_of(node) is not None
 
 
-def named(*kinds: Kind) -> frozenset[str]:
+def operators_of(*kinds: Kind) -> frozenset[str]:
     """Return the names of all operators of these kinds, in any domain."""
     return frozenset(
         known.op_type for domain in OPERATORS.values() for known in domain.values() if known.kind in kinds
     )
 
 
-MOVES = named(Kind.MOVES)
+MOVES = operators_of(Kind.MOVES)
 """Names of the operators that compute nothing: readers of their output read their input."""
 
-MEASURES = named(Kind.MEASURES)
+MEASURES = operators_of(Kind.MEASURES)
 """Names of the operators that read no element of their input."""
 
-DECODES = named(Kind.DECODES) | {"Cast"}
+DECODES = operators_of(Kind.DECODES) | {"Cast"}
 """Names of the operators that return the stored numbers in another type."""
 
 RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
 """Names of the operators that write the numbers of their input as other codes."""
 
-CARRIES = MOVES | (named(Kind.DECODES, Kind.QUANTIZES) - {"DynamicQuantizeLinear"})
+CARRIES = MOVES | (operators_of(Kind.DECODES, Kind.QUANTIZES) - {"DynamicQuantizeLinear"})
 """Names of the operators that move, cut or re-encode their input, with one result. (DynamicQuantizeLinear has three.)
 """

@@ -7,13 +7,13 @@ from typing import TypeVar, overload
 
 from analyzer.model import Model, Place
 
-_Told = TypeVar("_Told")
+_Item = TypeVar("_Item")
 _Default = TypeVar("_Default")
 
 _NO_NODES = range(0)
 
 
-class ByNode(Mapping[Place, _Told]):
+class ByNode(Mapping[Place, _Item]):
     """Mapping from a node's place to a value; some nodes have none.
 
     A dict of a million places takes a second and 200 MB, and most callers go through the nodes in order.
@@ -27,7 +27,7 @@ class ByNode(Mapping[Place, _Told]):
 
     __slots__ = ("_count", "_graphs", "_numbers", "in_order")
 
-    def __init__(self, model: Model, in_order: Sequence[_Told | None]) -> None:
+    def __init__(self, model: Model, in_order: Sequence[_Item | None]) -> None:
         self.in_order = in_order
         """One item for each of `Model.nodes`; None for a node without a value."""
         self._graphs = model.graphs
@@ -38,17 +38,17 @@ class ByNode(Mapping[Place, _Told]):
         """Whether the mapping is for the nodes of this model."""
         return self._graphs is model.graphs
 
-    def __getitem__(self, place: Place) -> _Told:
+    def __getitem__(self, place: Place) -> _Item:
         found = self.get(place)
         if found is None:
             raise KeyError(place)
         return found
 
     @overload
-    def get(self, place: Place, /) -> _Told | None: ...
+    def get(self, place: Place, /) -> _Item | None: ...
     @overload
-    def get(self, place: Place, /, default: _Told | _Default) -> _Told | _Default: ...
-    def get(self, place: Place, /, default: _Default | None = None) -> _Told | _Default | None:
+    def get(self, place: Place, /, default: _Item | _Default) -> _Item | _Default: ...
+    def get(self, place: Place, /, default: _Default | None = None) -> _Item | _Default | None:
         path, position = place
         numbers = self._numbers.get(path, _NO_NODES)
         found = self.in_order[numbers[position]] if 0 <= position < len(numbers) else None
@@ -59,28 +59,28 @@ class ByNode(Mapping[Place, _Told]):
 
     def __iter__(self) -> Iterator[Place]:
         places = (place for graph in self._graphs for place in graph.places())
-        return (place for place, told in zip(places, self.in_order, strict=True) if told is not None)
+        return (place for place, item in zip(places, self.in_order, strict=True) if item is not None)
 
     def __len__(self) -> int:
         if self._count is None:  # kept, because every truth test of the mapping asks for it
-            self._count = sum(1 for told in self.in_order if told is not None)
+            self._count = sum(1 for item in self.in_order if item is not None)
         return self._count
 
-    def values(self) -> ValuesView[_Told]:
+    def values(self) -> ValuesView[_Item]:
         return _Values(self)
 
 
-class _Values(ValuesView[_Told]):
+class _Values(ValuesView[_Item]):
     """Values, without a lookup for each place."""
 
-    _mapping: ByNode[_Told]
+    _mapping: ByNode[_Item]
 
-    def __iter__(self) -> Iterator[_Told]:
-        return (told for told in self._mapping.in_order if told is not None)
+    def __iter__(self) -> Iterator[_Item]:
+        return (item for item in self._mapping.in_order if item is not None)
 
 
-def in_order(model: Model, told: Mapping[Place, _Told]) -> Sequence[_Told | None]:
+def in_order(model: Model, mapping: Mapping[Place, _Item]) -> Sequence[_Item | None]:
     """Return the value of each of a model's nodes, in node order; None for a node without one."""
-    if isinstance(told, ByNode) and told.is_of(model):
-        return told.in_order
-    return [told.get(place) for place in model.places()]
+    if isinstance(mapping, ByNode) and mapping.is_of(model):
+        return mapping.in_order
+    return [mapping.get(place) for place in model.places()]

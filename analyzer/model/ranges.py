@@ -115,7 +115,7 @@ class Source(Protocol):
         ...
 
     @property
-    def is_held(self) -> bool:
+    def is_in_memory(self) -> bool:
         """Whether all of it is in memory, so that reading a part costs nothing."""
         ...
 

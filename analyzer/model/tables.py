@@ -40,8 +40,8 @@ def count_free(array: Array, step: float = 0.0) -> int:
         return 1
     if is_known_table(array, step):
         return 0
-    once = _say_once(array)
-    is_table = once is not array and once.size > _LEAST and is_known_table(once, step)
+    unrepeated = _drop_repetitions(array)
+    is_table = unrepeated is not array and unrepeated.size > _LEAST and is_known_table(unrepeated, step)
     return 0 if is_table else int(array.size)
 
 
@@ -49,7 +49,7 @@ _LEAST = 3
 """Number of elements up to which any numbers would pass as a table."""
 
 
-def _say_once(array: Array) -> Array:
+def _drop_repetitions(array: Array) -> Array:
     """Return an array without its repetitions along an axis, if whole copies follow one another."""
     for axis, length in enumerate(array.shape):
         rows = _along(array, axis)
@@ -85,12 +85,12 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
         if values.size > _LARGE:  # a corner of a known table is a known table too
             corner = values[(slice(0, 8),) * values.ndim]
             is_varied = bool((corner != corner.flat[0]).any())
-            if is_varied and not (_is_known(corner, step, slack) or _may_go_on(corner, slack)):
+            if is_varied and not (_is_known(corner, step, slack) or _may_be_waves_elsewhere(corner, slack)):
                 return False
         return _is_known(values, step, slack)
 
 
-def _may_go_on(corner: Reals, slack: float) -> bool:
+def _may_be_waves_elsewhere(corner: Reals, slack: float) -> bool:
     """Whether a corner may belong to waves whose first position lies elsewhere."""
     return any(
         length > 2 and may_be_waves(_along(corner, axis), slack) for axis, length in enumerate(corner.shape)
@@ -140,8 +140,8 @@ def is_affine(values: Reals, error: float = 0.0) -> bool:
             shape = [1] * values.ndim
             shape[axis] = length
             expected = expected + step * np.arange(length).reshape(shape)
-    room = 1e-6 * float(np.abs(values).max()) + 3 * error
-    return bool((np.abs(values - expected) <= room).all())
+    tolerance = 1e-6 * float(np.abs(values).max()) + 3 * error
+    return bool((np.abs(values - expected) <= tolerance).all())
 
 
 def is_coordinates(values: Reals) -> bool:
@@ -164,13 +164,14 @@ _MOST_COORDINATES = 8
 
 def counts_one_axis(values: Reals) -> bool:
     """Whether all elements are one number, or count up by ones along one axis."""
-    rest = values - values.flat[0]
-    if not rest.any():
+    differences = values - values.flat[0]
+    if not differences.any():
         return True
     return any(
         bool(
             (
-                rest == np.arange(length).reshape([-1 if one == axis else 1 for one in range(values.ndim)])
+                differences
+                == np.arange(length).reshape([-1 if one == axis else 1 for one in range(values.ndim)])
             ).all()
         )
         for axis, length in enumerate(values.shape)
@@ -220,8 +221,11 @@ def _are_side(buckets: Reals, count: int) -> bool:
         return False
     for farthest in _FARTHEST if far.size else ():
         if farthest > exact > 0:
-            wanted = exact + np.log(far / exact) / np.log(farthest / exact) * (count - exact)
-            known = (np.minimum(np.floor(wanted + room), count - 1) for room in (-_ROOM, _ROOM))
+            expected = exact + np.log(far / exact) / np.log(farthest / exact) * (count - exact)
+            known = (
+                np.minimum(np.floor(expected + tolerance), count - 1)
+                for tolerance in (-_TOLERANCE, _TOLERANCE)
+            )
             if all(
                 bool((buckets[exact:] * sign >= each * sign).all())
                 for each, sign in zip(known, (1, -1), strict=True)
@@ -230,7 +234,7 @@ def _are_side(buckets: Reals, count: int) -> bool:
     return not far.size
 
 
-_ROOM = 1e-4
+_TOLERANCE = 1e-4
 """Error by which a float32 logarithm may fall on the other side of a whole number."""
 
 
@@ -314,8 +318,8 @@ def is_geometric(values: Reals, slack: float = 2e-4) -> bool:
         return False
     error = 1e-8 + slack * values  # as np.isclose computes it
     for candidate in (values[:half], values[::2]):
-        again = (np.concatenate([candidate, candidate]), np.repeat(candidate, 2))
-        is_whole = any(bool((np.abs(one - values) <= error).all()) for one in again)
+        repetitions = (np.concatenate([candidate, candidate]), np.repeat(candidate, 2))
+        is_whole = any(bool((np.abs(one - values) <= error).all()) for one in repetitions)
         if is_whole and _has_one_ratio(candidate, slack):
             return True
     return False
@@ -418,7 +422,7 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
 _BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
 """Rotary bases in published configs (`rope_theta`)."""
 
-_OF_PLACES = (1e2, 1e4)
+_IMAGE_BASES = (1e2, 1e4)
 """Bases of embeddings that rotate by positions in an image (DINOv3)."""
 
 _SCALED = (8.0, 32.0)
@@ -456,11 +460,11 @@ def _are_waves(waves: Reals, slack: float) -> bool:
         for series in _own_series(index, speeds)
         for start in _STARTS
     )
-    whole = [*own, *_of_middles(*waves.shape)]
+    whole = [*own, *_waves_at_middles(*waves.shape)]
     expected = np.array([each.table(len(peek), columns) for each in whole])
     if any(whole[at].is_table(waves, slack) for at in _near(peek[:, columns], expected, 2 * slack)):
         return True
-    rounded = _of_any_base(waves, slack) if slack > _EXACT else ()
+    rounded = _waves_of_any_base(waves, slack) if slack > _EXACT else ()
     return any(each.is_table(peek, slack) and each.is_table(waves, slack) for each in rounded)
 
 
@@ -472,7 +476,7 @@ _LEAST_BASE, _MOST_BASE = 1e2, 1e9
 _TRIED_BASES = 1024
 
 
-def _of_any_base(waves: Reals, slack: float) -> Iterator[_Waves]:
+def _waves_of_any_base(waves: Reals, slack: float) -> Iterator[_Waves]:
     """Yield rotary frequencies 1, b^(-1 / n), ... of the base that fits rounded numbers best, in each arrangement.
 
     The first frequency is 1 for every base: if the table lacks it, no base is searched for.
@@ -481,7 +485,7 @@ def _of_any_base(waves: Reals, slack: float) -> Iterator[_Waves]:
     positions, columns = waves.shape
     picked = np.unique(np.linspace(0, columns - 1, min(columns, _PEEKED_COLUMNS)).astype(np.intp))
     far = np.unique(np.linspace(0, min(positions, _LOOKED_AT**2) - 1, 2 * _LOOKED_AT).astype(np.intp))
-    looks = [np.arange(min(positions, count)) for count in (_PEEKED, _LOOKED_AT)] + [far]
+    position_sets = [np.arange(min(positions, count)) for count in (_PEEKED, _LOOKED_AT)] + [far]
     for index, cosines in _arrangements(columns):
         first = np.flatnonzero(index == 0)
         ones = _Waves(np.ones(1), index[first], cosines[first], 0)
@@ -490,7 +494,7 @@ def _of_any_base(waves: Reals, slack: float) -> Iterator[_Waves]:
         count = int(index.max()) + 1
         shares, turns = index[picked] / count, np.where(cosines[picked], 0.0, np.pi / 2)
         spread, least = logs, 0.0
-        for places in looks:
+        for places in position_sets:
             rows = waves[places][:, picked]
             angles = places[:, None] * np.exp(-spread[:, None, None] * shares)
             expected = np.cos(angles - turns)  # (bases, rows, columns)
@@ -511,11 +515,11 @@ _ALIKE = 0.99
 """Least cosine similarity between a table and the table of the nearest base."""
 
 
-def _of_middles(positions: int, columns: int) -> Iterator[_Waves]:
+def _waves_at_middles(positions: int, columns: int) -> Iterator[_Waves]:
     """Yield waves at the middles of equal steps between -1 and 1, in whole turns (DINOv3, arXiv:2508.10104)."""
     for index, cosines in _arrangements(columns):
         count = int(index.max()) + 1
-        for base in _OF_PLACES:
+        for base in _IMAGE_BASES:
             series = 4 * np.pi / positions * base ** (-np.arange(count) / count)
             yield _Waves(series, index, cosines, (1 - positions) / 2)
 
@@ -551,10 +555,10 @@ def _near(waves: Reals, expected: Reals, slack: float) -> npt.NDArray[np.intp]:
     amplitudes = np.where(sizes > 0, products / np.where(sizes > 0, sizes, 1), 0)[:, None, None]
     scaled = amplitudes * expected
     # Angles are rounded before their sine is taken, and large ones more than small ones.
-    room = np.minimum(slack * (1 + rows / 64), max(slack, 0.05)) * np.abs(scaled).max(
+    tolerance = np.minimum(slack * (1 + rows / 64), max(slack, 0.05)) * np.abs(scaled).max(
         axis=(1, 2), keepdims=True
     )
-    is_near = (np.abs(waves - scaled) <= room).all(axis=(1, 2)) & (amplitudes[:, 0, 0] > 0)
+    is_near = (np.abs(waves - scaled) <= tolerance).all(axis=(1, 2)) & (amplitudes[:, 0, 0] > 0)
     return np.flatnonzero(is_near)
 
 

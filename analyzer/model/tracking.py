@@ -60,8 +60,8 @@ class _Sorted:
         box = self.numbers[
             tuple(slice(low, int(axis.max()) + 1) for low, axis in zip(corner, at, strict=True))
         ]
-        is_mine = (box > start) & (box <= start + tensor.numel)
-        return Box(shape, corner, np.where(is_mine, box - start, 0).astype(np.int32))
+        is_own = (box > start) & (box <= start + tensor.numel)
+        return Box(shape, corner, np.where(is_own, box - start, 0).astype(np.int32))
 
 
 class Tracker(Mutable):

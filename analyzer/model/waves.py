@@ -44,10 +44,10 @@ class _Solved(Frozen):
     def __getitem__(self, picked: Truths | slice) -> _Solved:
         return _Solved(self.frequencies[picked], self.errors[picked], self.is_cosine[picked], self.amplitude)
 
-    def rest(self, given: Reals, rows: Reals) -> Reals:
+    def residual(self, values: Reals, rows: Reals) -> Reals:
         """Return the absolute differences from given numbers at the positions `rows`."""
         angles = rows[:, None] * self.frequencies
-        return np.abs(given - self.amplitude * np.where(self.is_cosine, np.cos(angles), np.sin(angles)))
+        return np.abs(values - self.amplitude * np.where(self.is_cosine, np.cos(angles), np.sin(angles)))
 
 
 def are_solved_waves(waves: Reals, slack: float) -> bool:
@@ -69,11 +69,11 @@ def _are_of_a_line(waves: Reals, slack: float) -> bool:
     few = waves[:_LOOKED_AT]
     if len(waves) > _LOOKED_AT and not may_be_waves(few, slack) and _solve(few, slack) is None:
         return False
-    zero = _zero(waves, slack)
+    zero = _zero_row(waves, slack)
     if zero and _SIDES * (len(waves) - 1 - zero) < zero:
         return False  # positions in reverse order
     found = None if zero is None else _solve(waves[zero::-1] if zero else waves, slack)
-    if found is None or (zero and not _goes_on(waves[zero:], found, slack)):
+    if found is None or (zero and not _is_mirrored(waves[zero:], found, slack)):
         return False
     return _are_one_series(found, slack)
 
@@ -84,10 +84,10 @@ _SIDES = 8
 
 def begin_at_zero(waves: Reals, slack: float) -> bool:
     """Whether the first row of waves (positions, columns) is position 0."""
-    return _zero(waves, slack) == 0
+    return _zero_row(waves, slack) == 0
 
 
-def _zero(waves: Reals, slack: float) -> int | None:
+def _zero_row(waves: Reals, slack: float) -> int | None:
     """Return the row of position 0, where sines are 0 and cosines are the amplitude; None if there is none."""
     sizes = np.abs(waves)
     size = float(sizes.max())
@@ -98,14 +98,14 @@ def _zero(waves: Reals, slack: float) -> int | None:
     return int(is_zero.argmax()) if bool(is_zero.any()) else None
 
 
-def _goes_on(waves: Reals, found: _Solved, slack: float) -> bool:
+def _is_mirrored(waves: Reals, found: _Solved, slack: float) -> bool:
     """Whether the rows after position 0 mirror those before it: cosines stay, sines change sign."""
     rows = np.arange(len(waves), dtype=np.float64)
     mirrored = np.where(found.is_cosine, waves, -waves)
-    return bool((found.rest(mirrored, rows) <= _room(rows, slack) * found.amplitude).all())
+    return bool((found.residual(mirrored, rows) <= _tolerance(rows, slack) * found.amplitude).all())
 
 
-def _room(rows: Reals, slack: float) -> Reals:
+def _tolerance(rows: Reals, slack: float) -> Reals:
     """Return the allowed error of a wave, (positions, 1): large angles are rounded more before their sine is taken."""
     return np.minimum(slack * (1 + rows[:, None] / 64), max(slack, 0.05))
 
@@ -116,12 +116,12 @@ def may_be_waves(waves: Reals, slack: float) -> bool:
     The number is twice a cosine, so that it is at most 2.
     """
     middle, around = waves[1:-1], waves[2:] + waves[:-2]
-    room = 8 * slack * np.abs(waves).max()
-    if bool((np.abs(around) > 2 * np.abs(middle) + room).any()):
+    tolerance = 8 * slack * np.abs(waves).max()
+    if bool((np.abs(around) > 2 * np.abs(middle) + tolerance).any()):
         return False
     power = (middle * middle).sum(axis=0)
     twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
-    return bool((np.abs(around - twice * middle) <= room).all())
+    return bool((np.abs(around - twice * middle) <= tolerance).all())
 
 
 def grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
@@ -160,28 +160,28 @@ def _solve(waves: Reals, slack: float) -> _Solved | None:
     empty[0] = False
     if int(empty.sum()) > 1:
         return None
-    rows, given = rows[~empty], waves[~empty]  # (positions,), (positions, columns)
+    rows, values = rows[~empty], waves[~empty]  # (positions,), (positions, columns)
     if len(rows) < _LEAST_POSITIONS:
         return None
-    size = float(np.abs(given).max())
-    is_cosine = np.abs(given[0]) > slack * size
+    size = float(np.abs(values).max())
+    is_cosine = np.abs(values[0]) > slack * size
     speeds = _speeds(waves, empty)
-    amplitude = _amplitude(given, rows, is_cosine, speeds, slack)
+    amplitude = _amplitude(values, rows, is_cosine, speeds, slack)
     if amplitude is None or size > amplitude * (1 + 2 * slack):
         return None
-    frequencies = _start(given, rows, amplitude, is_cosine, speeds)
+    frequencies = _start(values, rows, amplitude, is_cosine, speeds)
     length = _LEAST_POSITIONS
     while True:
-        frequencies, precision = _refine(given[:length], rows[:length], amplitude, is_cosine, frequencies)
+        frequencies, precision = _refine(values[:length], rows[:length], amplitude, is_cosine, frequencies)
         if length >= len(rows):
             break
         length *= 2
     found = _Solved(frequencies, np.zeros_like(frequencies), is_cosine, amplitude)
-    rest = found.rest(given, rows)
-    if not bool((rest <= _room(rows, slack) * amplitude).all()):
+    residual = found.residual(values, rows)
+    if not bool((residual <= _tolerance(rows, slack) * amplitude).all()):
         return None
     rounded = _ROUNDED if slack <= _EXACT else slack / 2
-    noise = rest.max(axis=0) + rounded * np.abs(given).max(axis=0)
+    noise = residual.max(axis=0) + rounded * np.abs(values).max(axis=0)
     with np.errstate(divide="ignore"):
         errors = np.where(precision > 0, 3 * noise / np.sqrt(precision), np.inf)
     # A cosine that is still 1 at the last position gives an upper bound of its frequency.
@@ -203,10 +203,10 @@ _FAST = 0.3
 """Radians per position above which `_speeds` is more precise than the arcsine or arccosine of the second position."""
 
 
-def _amplitude(given: Reals, rows: Reals, is_cosine: Truths, speeds: Reals, slack: float) -> float | None:
+def _amplitude(values: Reals, rows: Reals, is_cosine: Truths, speeds: Reals, slack: float) -> float | None:
     """Return the positive amplitude of all waves: cosines begin with it, and a fast sine shows it; None if neither."""
     if bool(is_cosine.any()):
-        first = given[0][is_cosine]
+        first = values[0][is_cosine]
         amplitude = float(np.median(first))
         return amplitude if amplitude > 0 and bool(np.isclose(first, amplitude, rtol=slack).all()) else None
     fastest = int(speeds.argmax())
@@ -214,12 +214,12 @@ def _amplitude(given: Reals, rows: Reals, is_cosine: Truths, speeds: Reals, slac
     power = float(waves @ waves)
     if speeds[fastest] < _FAST or not power:
         return None
-    amplitude = float(waves @ given[:, fastest]) / power
+    amplitude = float(waves @ values[:, fastest]) / power
     return amplitude if amplitude > 0 else None
 
 
-def _start(given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, speeds: Reals) -> Reals:
-    first = np.clip(given[1] / amplitude, -1, 1)
+def _start(values: Reals, rows: Reals, amplitude: float, is_cosine: Truths, speeds: Reals) -> Reals:
+    first = np.clip(values[1] / amplitude, -1, 1)
     slow = np.where(is_cosine, np.arccos(first), np.arcsin(first)) / rows[1]
     return np.where(speeds > _FAST, speeds, slow)
 
@@ -229,22 +229,24 @@ _SLOW = 0.1
 
 
 def _refine(
-    given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, frequencies: Reals
+    values: Reals, rows: Reals, amplitude: float, is_cosine: Truths, frequencies: Reals
 ) -> tuple[Reals, Reals]:
     """Refine frequencies by a few Newton steps of least squares; return also how sharply the numbers determine each."""
     precision = np.zeros_like(frequencies)
     squares = rows * rows
-    bent = 2 * (squares @ (1 - given / amplitude)) / float(squares @ squares)  # 1 - cos(f p) is (f p)^2 / 2
+    curvature = (
+        2 * (squares @ (1 - values / amplitude)) / float(squares @ squares)
+    )  # 1 - cos(f p) is (f p)^2 / 2
     is_slow = is_cosine & (frequencies * rows[-1] < _SLOW)
-    frequencies = np.where(is_slow, np.sqrt(np.maximum(bent, 0)), frequencies)
+    frequencies = np.where(is_slow, np.sqrt(np.maximum(curvature, 0)), frequencies)
     for _ in range(4):
         angles = rows[:, None] * frequencies
         sines, cosines = np.sin(angles), np.cos(angles)
         slopes = amplitude * rows[:, None] * np.where(is_cosine, -sines, cosines)
-        rest = given - amplitude * np.where(is_cosine, cosines, sines)
+        residual = values - amplitude * np.where(is_cosine, cosines, sines)
         precision = (slopes * slopes).sum(axis=0)
         change = np.where(
-            precision > 0, (slopes * rest).sum(axis=0) / np.where(precision > 0, precision, 1), 0
+            precision > 0, (slopes * residual).sum(axis=0) / np.where(precision > 0, precision, 1), 0
         )
         frequencies = np.abs(frequencies + np.clip(change, -0.5 / rows[-1], 0.5 / rows[-1]))
     return frequencies, precision
@@ -289,8 +291,8 @@ def _are_known(frequencies: Reals, errors: Reals) -> Truths:
 def _are_equal(one: _Solved, other: _Solved, slack: float) -> bool:
     if one.frequencies.shape != other.frequencies.shape:
         return False
-    room = slack * one.frequencies + one.errors + other.errors
-    return bool((np.abs(one.frequencies - other.frequencies) <= room).all())
+    tolerance = slack * one.frequencies + one.errors + other.errors
+    return bool((np.abs(one.frequencies - other.frequencies) <= tolerance).all())
 
 
 def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) -> bool:
@@ -314,13 +316,13 @@ def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) ->
     off = errors[:count] / known
     if known[0] > 1 + slack + off[0]:
         return False
-    ratios, room = known[1:] / known[:-1], slack + off[1:] + off[:-1]
-    if not bool((ratios <= 1 + room).all()):
+    ratios, tolerance = known[1:] / known[:-1], slack + off[1:] + off[:-1]
+    if not bool((ratios <= 1 + tolerance).all()):
         return False
     if ratios.size < 2:
         return True
-    usual = _usual(ratios, room)
-    near = np.abs(ratios - usual) <= 2 * room * usual
+    usual = _usual(ratios, tolerance)
+    near = np.abs(ratios - usual) <= 2 * tolerance * usual
     if bool(near.all()):
         return True
     # Where the factor grows, consecutive frequencies fall by more than the usual ratio.
@@ -333,7 +335,9 @@ _LEAST_SCALED = 8
 """Fewest frequencies of which some may have been scaled."""
 
 
-def _usual(ratios: Reals, room: Reals) -> float:
+def _usual(ratios: Reals, tolerance: Reals) -> float:
     """Return the ratio that most others are near to, within their errors."""
-    counts = [(int((np.abs(ratios - ratio) <= 2 * room * ratio).sum()), float(ratio)) for ratio in ratios]
+    counts = [
+        (int((np.abs(ratios - ratio) <= 2 * tolerance * ratio).sum()), float(ratio)) for ratio in ratios
+    ]
     return max(counts)[1]

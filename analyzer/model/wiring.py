@@ -22,12 +22,12 @@ NAMED = _INITIALIZERS | _CONSTANTS
 """Carriers whose tensor has the name of a value. For a Constant node, the tensor provides its output."""
 
 
-STORED, GIVEN, ELSEWHERE = -1, -2, -3
+STORED, GRAPH_INPUT, ELSEWHERE = -1, -2, -3
 """Entries of `Wiring.makers` for an input that no node of the graph makes: a stored tensor; an input of the graph; or
 the rest: a value of an enclosing graph, an undefined name, or an omitted input."""
 
 
-_MOST_HANDS = 8
+_MOST_IDENTITIES = 8
 """Most Identity nodes through which a loop body passes a state on."""
 
 
@@ -79,15 +79,15 @@ def is_passed(reader: Reader, past: Collection[str]) -> bool:
     known = operator_of(node)
     if known is None:
         return False
-    return known.hands_on(slot) if known.moved != frozenset() else known.slot(slot) in _OPERANDS
+    return known.passes_on(slot) if known.moved != frozenset() else known.slot(slot) in _OPERANDS
 
 
-def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
+def _first_element_reader(readers: Sequence[Reader]) -> Reader | None:
     """Return the first reader that uses an element of the value, as Shape and Size do not; else the first reader."""
     if len(readers) == 1:
         return readers[0]
-    looking = (reader for reader in readers if reader.node.op_type not in MEASURES)
-    return next(looking, next(iter(readers), None))
+    element_readers = (reader for reader in readers if reader.node.op_type not in MEASURES)
+    return next(element_readers, next(iter(readers), None))
 
 
 class Wiring(Mutable, dict=True):
@@ -98,7 +98,8 @@ class Wiring(Mutable, dict=True):
     providers: dict[GraphPath, dict[str, Provider]] = field(default_factory=dict)
     makers: dict[GraphPath, list[tuple[int, ...]]] = field(default_factory=dict)
     """For each node of a graph, by position, and each of its inputs: the position of the node of this graph that makes
-    it; else STORED, GIVEN or ELSEWHERE. Loops over all nodes use this, because a lookup by name takes twice as long."""
+    it; else STORED, GRAPH_INPUT or ELSEWHERE. Loops over all nodes use this, because a lookup by name takes twice as
+    long."""
     undefined: list[Key] = field(default_factory=list)
     """Values that are read but have no provider."""
     unsorted: list[Key] = field(default_factory=list)
@@ -129,7 +130,7 @@ class Wiring(Mutable, dict=True):
     """Nodes that call each function, in file order."""
     _inner: dict[Key, Provider | None] = field(default_factory=dict)
     """Provider of each function output within the function; one of its own inputs if the function passes it through."""
-    _asked: tuple[Sequence[StoredTensor], list[list[Reader]]] = ((), [])
+    _last_read_by: tuple[Sequence[StoredTensor], list[list[Reader]]] = ((), [])
     """Tensors of the last `read_by`, and their readers."""
     _origins: dict[Key, Provider | None] = field(default_factory=dict)
     """Provider of each value, with calls followed (`find`)."""
@@ -182,7 +183,7 @@ class Wiring(Mutable, dict=True):
         """
         return self._nodes[place[0]][place[1]]
 
-    def given(self, declared: GraphInput) -> list[Provider | None]:
+    def find_arguments(self, declared: GraphInput) -> list[Provider | None]:
         """Return the providers of a function's input in its calls, in file order; empty for inputs of other graphs."""
         body = self._bodies.get(declared.path)
         if body is None:
@@ -201,7 +202,7 @@ class Wiring(Mutable, dict=True):
         """
         entered: list[tuple[Node, Key]] = []
         inside: set[GraphPath] = set()
-        left: list[Key] = []  # values seen from outside any call
+        outer_keys: list[Key] = []  # values seen from outside any call
         seen: set[tuple[GraphPath, str, int]] = set()
         following: Provider | None = found
         while following is not None and not isinstance(following, StoredTensor):
@@ -212,7 +213,7 @@ class Wiring(Mutable, dict=True):
                 if key in self._origins:
                     following = self._origins[key]
                     break
-                left.append(key)
+                outer_keys.append(key)
             state = (path, name, len(entered))
             if state in seen:
                 return found  # functions that call each other in a cycle
@@ -237,8 +238,8 @@ class Wiring(Mutable, dict=True):
                     path, name = inner
             elif isinstance(found, GraphInput) and path in self._bodies:
                 sites = self._sites[path]
-                is_back = bool(entered) and self.calls[entered[-1][0].place] == path
-                if is_back:
+                is_return = bool(entered) and self.calls[entered[-1][0].place] == path
+                if is_return:
                     site, inner = entered.pop()
                     inside.remove(path)
                     self._inner[inner] = found
@@ -253,7 +254,7 @@ class Wiring(Mutable, dict=True):
             following = self.look_up(path, name) if name else None
         for _, inner in entered:
             self._inner[inner] = following
-        for key in left:
+        for key in outer_keys:
             self._origins[key] = following
         return following
 
@@ -281,8 +282,8 @@ class Wiring(Mutable, dict=True):
 
         The last answer is kept, because every stage asks for the tensors of one model.
         """
-        asked, known = self._asked
-        if len(asked) == len(tensors) and all(map(operator.is_, asked, tensors)):
+        last_tensors, known = self._last_read_by
+        if len(last_tensors) == len(tensors) and all(map(operator.is_, last_tensors, tensors)):
             return known
         found: list[list[Reader]] = []
         nothing: list[Reader] = []
@@ -298,7 +299,7 @@ class Wiring(Mutable, dict=True):
                 found.append(reads.get(name) or nothing)
             else:
                 found.append(nothing)
-        self._asked = tensors, found
+        self._last_read_by = tensors, found
         return found
 
     def kept_in_body(self, reader: Reader) -> GraphInput | None:
@@ -314,38 +315,38 @@ class Wiring(Mutable, dict=True):
         if body is None:
             return None
         if node.op_type == "Loop":  # (trip count, condition, states) -> (condition, states, scans)
-            given, result = slot, slot - 1
+            input_index, output_index = slot, slot - 1
             is_state = 2 <= slot < len(body.inputs)
         else:  # (states, scans) -> (states, scans)
-            given = result = slot
+            input_index = output_index = slot
             is_state = slot < len(body.inputs) - node.integers.get("num_scan_inputs", 0)
-        if not is_state or result >= len(body.outputs):
+        if not is_state or output_index >= len(body.outputs):
             return None
-        name = body.outputs[result]
-        for _ in range(_MOST_HANDS):
+        name = body.outputs[output_index]
+        for _ in range(_MOST_IDENTITIES):
             found = self.look_up(body.path, name)
             if isinstance(found, GraphInput):
-                return found if found == GraphInput(body.path, body.inputs[given]) else None
+                return found if found == GraphInput(body.path, body.inputs[input_index]) else None
             if not isinstance(found, Node) or found.op_type != "Identity" or not found.inputs:
                 return None
             name = found.inputs[0]
         return None
 
-    def kept_outside(self, given: GraphInput) -> Provider | None:
+    def kept_outside(self, graph_input: GraphInput) -> Provider | None:
         """Return the provider of the state that a Loop or Scan passes on unchanged as this input; None if none."""
-        body = self.graphs.get(given.path)
+        body = self.graphs.get(graph_input.path)
         if body is None or body.parent is None:
             return None
         path, position = body.parent
         holder = self._nodes[path][position]
         for slot, name in enumerate(holder.inputs):
-            if name and self.kept_in_body(Reader(holder, slot)) == given:
+            if name and self.kept_in_body(Reader(holder, slot)) == graph_input:
                 return self.find(path, name)
         return None
 
-    def readers_of_given(self, given: GraphInput) -> list[Reader]:
+    def readers_of_input(self, graph_input: GraphInput) -> list[Reader]:
         """Return the nodes that read a graph's input, in its body and in the graphs nested in it."""
-        return list(self._readers_at(given.path, given.name))
+        return list(self._readers_at(graph_input.path, graph_input.name))
 
     def computing(self, tensors: Sequence[StoredTensor]) -> list[Reader | None]:
         """Return for each tensor the first reader that computes with it, in file order; for one only moved, the mover.
@@ -357,12 +358,12 @@ class Wiring(Mutable, dict=True):
         firsts: dict[Place, Reader | None] = {}  # thousands of tensors may go into one Concat
 
         def read(tensor: StoredTensor, direct: list[Reader]) -> list[Reader]:
-            if not self.is_plain or self._is_given_out(tensor.graph_path, (tensor.name,)):
+            if not self.is_plain or self._is_returned(tensor.graph_path, (tensor.name,)):
                 return self.readers(tensor, past=past) or self.readers(tensor)
             for each in direct:
                 if is_passed(each, past):
                     self._look_past(each.node, past, firsts)
-            return self._handed_on(direct, past, firsts) or self.readers(tensor)
+            return self._resolve_passed(direct, past, firsts) or self.readers(tensor)
 
         found: list[Reader | None] = []
         is_simple = self.is_plain and not self.calls
@@ -384,21 +385,21 @@ class Wiring(Mutable, dict=True):
             inner = [each for each in inner if each.place not in firsts and each.place not in seen]
             if not inner:
                 if last.place not in firsts:
-                    is_given_out = self._is_given_out(last.graph_path, last.outputs)
-                    firsts[last.place] = _first_that_looks(
+                    is_returned = self._is_returned(last.graph_path, last.outputs)
+                    firsts[last.place] = _first_element_reader(
                         self.readers(last, past=past)
-                        if is_given_out
-                        else self._handed_on(readers, past, firsts)
+                        if is_returned
+                        else self._resolve_passed(readers, past, firsts)
                     )
                 waiting.pop()
             waiting += inner
 
-    def _is_given_out(self, path: GraphPath, names: Iterable[str]) -> bool:
+    def _is_returned(self, path: GraphPath, names: Iterable[str]) -> bool:
         """Whether a called function returns one of these values, so that the callers' nodes read it too."""
         body = self._bodies.get(path)
         return body is not None and not set(body.outputs).isdisjoint(names)
 
-    def _handed_on(
+    def _resolve_passed(
         self, direct: Sequence[Reader], past: frozenset[str], firsts: Mapping[Place, Reader | None]
     ) -> list[Reader]:
         """Return readers in file order: a passed node becomes the first reader past it, a call those in its body."""
@@ -422,9 +423,9 @@ class Wiring(Mutable, dict=True):
         return [] if value is None else self._collect([value], past, inlined=True)
 
     def _computing(self, readers: list[Reader], past: frozenset[str]) -> Reader | None:
-        found = _first_that_looks(readers)
+        found = _first_element_reader(readers)
         if found is not None and found.node.op_type in DECODES:
-            return _first_that_looks(self.readers(found.node, past=past)) or found
+            return _first_element_reader(self.readers(found.node, past=past)) or found
         return found
 
     def _direct(self, provider: StoredTensor | Node) -> list[Reader]:
@@ -448,11 +449,11 @@ class Wiring(Mutable, dict=True):
         return self._readers_at(path, name)
 
     def _readers_at(self, path: GraphPath, name: str) -> list[Reader]:
-        made = type(self.providers[path].get(name)) is Node
-        return (self._reads_of_made if made else self._reads)[path].get(name, [])
+        is_computed = type(self.providers[path].get(name)) is Node
+        return (self._reads_of_computed if is_computed else self._reads)[path].get(name, [])
 
     @functools.cached_property
-    def _reads_of_made(self) -> dict[GraphPath, dict[str, list[Reader]]]:
+    def _reads_of_computed(self) -> dict[GraphPath, dict[str, list[Reader]]]:
         """Readers of nodes' values, in the form of `_reads`; unused if no node prepares a large graph's tensors."""
         found: dict[GraphPath, dict[str, list[Reader]]] = {path: {} for path in self.providers}
         for part in self._parts:
@@ -504,8 +505,8 @@ class Wiring(Mutable, dict=True):
                     onwards += (_Value(node.graph_path, name, value.via) for name in node.outputs if name)
                 else:
                     found[reader.node.place, reader.slot] = reader
-            if inlined and self._is_given_out(value.path, (value.name,)):
-                onwards += self._given_out(value)
+            if inlined and self._is_returned(value.path, (value.name,)):
+                onwards += self._returned_values(value)
             onwards = [following for following in onwards if following not in seen]
             seen.update(onwards)
             waiting += onwards
@@ -525,7 +526,7 @@ class Wiring(Mutable, dict=True):
             if len(readers) != 1 or not is_passed(readers[0], past):
                 break
             node = readers[0].node
-            is_call = self._is_entered(readers[0]) or self._is_given_out(value.path, (value.name,))
+            is_call = self._is_entered(readers[0]) or self._is_returned(value.path, (value.name,))
             outputs = [name for name in node.outputs if name]
             if (inlined and is_call) or len(outputs) != 1:
                 break
@@ -543,12 +544,12 @@ class Wiring(Mutable, dict=True):
     def _enter(self, reader: Reader) -> _Value | None:
         """Return the function's input that a call's argument becomes; None if another value has its name there."""
         called = self._bodies[self.calls[reader.node.place]]
-        given = called.inputs[reader.slot]
-        if isinstance(self.providers[called.path].get(given), GraphInput):
-            return _Value(called.path, given, reader.node.place)
+        input_name = called.inputs[reader.slot]
+        if isinstance(self.providers[called.path].get(input_name), GraphInput):
+            return _Value(called.path, input_name, reader.node.place)
         return None
 
-    def _given_out(self, value: _Value) -> Iterator[_Value]:
+    def _returned_values(self, value: _Value) -> Iterator[_Value]:
         """Yield the values that a body's output becomes at the call through which it was entered, else at all calls."""
         path, position = value.via or ((), -1)
         sites = self._sites[value.path] if value.via is None else [self._nodes[path][position]]
@@ -629,17 +630,17 @@ def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
             if type(provider) is Node and provider.position < position:
                 makers.append((provider.position,))
                 continue
-        made: list[int] = []
+        input_makers: list[int] = []
         for slot, name in enumerate(inputs):
             provider, found = provided.get(name), reads
             if type(provider) is Node:
                 maker = provider.position
-                made.append(maker)
+                input_makers.append(maker)
                 if maker >= position:
                     wiring.unsorted.append((path, name))
                 continue
             if provider is None:
-                made.append(ELSEWHERE)
+                input_makers.append(ELSEWHERE)
                 place = wiring.place(path, name) if name else None
                 if place is None:
                     if name and is_closed:
@@ -649,10 +650,10 @@ def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
                     continue
                 found = wiring._reads[place]
             else:
-                made.append(STORED if type(provider) is StoredTensor else GIVEN)
+                input_makers.append(STORED if type(provider) is StoredTensor else GRAPH_INPUT)
             read = _make_reader((node, slot))
             if name in found:
                 found[name].append(read)
             else:
                 found[name] = [read]
-        makers.append(tuple(made))
+        makers.append(tuple(input_makers))

@@ -11,7 +11,7 @@ from analyzer.records import replace
 from analyzer.text import format_count, format_many
 
 
-def put_times_beside(page: Page, times: Mapping[str, float]) -> Page:
+def add_times(page: Page, times: Mapping[str, float]) -> Page:
     """Add a column of milliseconds to the page's table of groups, matched by name.
 
     The cell of a group without a time is empty; the total covers all groups, shown or not.
@@ -55,20 +55,22 @@ _ESCAPED_RANGE = re.compile(r"^\d{1,9}\\-\d{1,9}$")
 """A range as a whole part of a dotted name, after `re.escape`."""
 
 
-def put_formula_beside(page: Page, who: str, total: int) -> Page:
+def add_formula(page: Page, class_name: str, total: int) -> Page:
     """Add a sentence on the count in closed form to a page that has a count of parameters.
 
     Args:
         page: the page of a model.
-        who: name of the class that the formula is of.
+        class_name: name of the class that the formula is of.
         total: number of parameters by the formula.
     """
-    held = next((figure.number for figure in page.figures if figure.label == "Parameters"), None)
-    if held is None:
+    actual = next((figure.number for figure in page.figures if figure.label == "Parameters"), None)
+    if actual is None:
         return page
-    told = f"{who} counts {format_many(total, 'parameter')} in closed form: "
-    if held == total:
-        told += "as many as this file"
+    sentence = f"{class_name} counts {format_many(total, 'parameter')} in closed form: "
+    if actual == total:
+        sentence += "as many as this file"
     else:
-        told += f"this file has {format_count(abs(held - total))} {'more' if held > total else 'fewer'}"
-    return replace(page, blocks=(Notes((told,), detail=Detail.FIRST), *page.blocks))
+        sentence += (
+            f"this file has {format_count(abs(actual - total))} {'more' if actual > total else 'fewer'}"
+        )
+    return replace(page, blocks=(Notes((sentence,), detail=Detail.FIRST), *page.blocks))

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.budget.record import UNSUMMED, Skipped, Unit
-from analyzer.budget.record import Status as Became
+from analyzer.budget.record import Status as RuleStatus
 from analyzer.documents.check import CheckDocument, Contributor, ModelFinding, Verdict
 from analyzer.pages.page import (
     Block,
@@ -14,12 +14,12 @@ from analyzer.pages.page import (
     Column,
     Detail,
     Findings,
+    Formatted,
     Kind,
     Notes,
     Page,
     Problem,
     Row,
-    Said,
     Table,
     Tone,
 )
@@ -56,16 +56,16 @@ def _answer(document: CheckDocument) -> str:
     """Return PASS, FAIL or NO ANSWER, with the counts behind it."""
     failed, passed, skipped = (
         sum(rule.status is status for rule in document.rules)
-        for status in (Became.FAIL, Became.PASS, Became.SKIP)
+        for status in (RuleStatus.FAIL, RuleStatus.PASS, RuleStatus.SKIP)
     )
     unknown, unread = sum(map(_is_unevaluated, document.rules)), len(document.unreadable)
-    said = [f"{format_count(failed)} failed"] if failed else []
-    said.append(f"{format_count(passed)} passed")
-    said += [f"{format_count(unknown)} not evaluated"] if unknown else []
-    said += [f"{format_count(skipped - unknown)} skipped"] if skipped > unknown else []
-    said += [f"{format_many(unread, 'model')} cannot be read"] if unread else []
+    counts = [f"{format_count(failed)} failed"] if failed else []
+    counts.append(f"{format_count(passed)} passed")
+    counts += [f"{format_count(unknown)} not evaluated"] if unknown else []
+    counts += [f"{format_count(skipped - unknown)} skipped"] if skipped > unknown else []
+    counts += [f"{format_many(unread, 'model')} cannot be read"] if unread else []
     word = "FAIL" if failed else "PASS" if document.passed else "NO ANSWER, which is no PASS"
-    return f"{word}: {', '.join(said)}"
+    return f"{word}: {', '.join(counts)}"
 
 
 def _blocks(document: CheckDocument) -> Iterator[Block]:
@@ -75,21 +75,21 @@ def _blocks(document: CheckDocument) -> Iterator[Block]:
         yield Findings(wrong, title="what is wrong")
     yield Notes(tuple(_remarks(document)), detail=Detail.FIRST)
     yield _rules(document)
-    failed = [rule for rule in document.rules if rule.status is Became.FAIL and rule.contributors]
-    shown = [rule for rule in failed if not _is_told(rule)][:_TABLES]
+    failed = [rule for rule in document.rules if rule.status is RuleStatus.FAIL and rule.contributors]
+    shown = [rule for rule in failed if not _is_in_message(rule)][:_TABLES]
     for rule in failed:
         yield _contributors(rule, Detail.SHOWN if rule in shown else Detail.MORE, document)
-    yield _asked(document)
+    yield _definitions(document)
     others = [each for each in document.findings if each.severity != "error"]
-    told = f"findings: {count_severities(others)}" if others else ""
-    yield Findings(_found(others, document), title=told, detail=Detail.MORE)
+    heading = f"findings: {count_severities(others)}" if others else ""
+    yield Findings(_found(others, document), title=heading, detail=Detail.MORE)
 
 
 _TABLES = 3
 """Number of failed rules whose largest parts are shown without `-v`."""
 
 
-def _is_told(rule: Verdict) -> bool:
+def _is_in_message(rule: Verdict) -> bool:
     """Whether the message already says as much as the table of parts: its only part is all that was observed."""
     return len(rule.contributors) == 1 and rule.observed in (
         rule.contributors[0].value,
@@ -102,19 +102,19 @@ def _is_told(rule: Verdict) -> bool:
 
 def _wrong(document: CheckDocument) -> Iterator[Problem]:
     """Yield failed rules, unreadable models, rules without an answer; models with the same message share one."""
-    asked = Counter(rule.model for rule in document.rules if _is_unevaluated(rule))
-    lost = {each.model: each.error for each in document.unreadable}
+    unevaluated = Counter(rule.model for rule in document.rules if _is_unevaluated(rule))
+    unreadable_models = {each.model: each.error for each in document.unreadable}
     failed: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
     unknown: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
     for rule in document.rules:
-        told = f"{rule.message}. {rule.advice}" if rule.advice else rule.message
-        if rule.status is Became.FAIL:
-            failed[rule.name, told].append(rule)
-        elif _is_unevaluated(rule) and rule.model not in lost:
+        text = f"{rule.message}. {rule.advice}" if rule.advice else rule.message
+        if rule.status is RuleStatus.FAIL:
+            failed[rule.name, text].append(rule)
+        elif _is_unevaluated(rule) and rule.model not in unreadable_models:
             unknown[rule.name, f"not evaluated: {rule.message}"].append(rule)
     yield from _shared(failed, document)
-    for model, error in lost.items():
-        rules = f" ({format_many(asked[model], 'rule')} not evaluated)" if asked[model] else ""
+    for model, error in unreadable_models.items():
+        rules = f" ({format_many(unevaluated[model], 'rule')} not evaluated)" if unevaluated[model] else ""
         yield Problem(
             "unreadable", "error", f"{error}{rules}", model=model if len(document.models) > 1 else ""
         )
@@ -123,12 +123,12 @@ def _wrong(document: CheckDocument) -> Iterator[Problem]:
 
 def _shared(found: Mapping[tuple[str, str], Sequence[Verdict]], document: CheckDocument) -> Iterator[Problem]:
     several = len(document.models) > 1
-    for (name, told), rules in found.items():
-        models = natural_list([_of(rule.model) for rule in rules]) if several else ""
-        yield Problem(f"budget/{name}", "error", told, model=models)
+    for (name, message), rules in found.items():
+        models = natural_list([_model_name(rule.model) for rule in rules]) if several else ""
+        yield Problem(f"budget/{name}", "error", message, model=models)
 
 
-def _of(model: str | None) -> str:
+def _model_name(model: str | None) -> str:
     return model or ""
 
 
@@ -152,11 +152,11 @@ def _remarks(document: CheckDocument) -> Iterator[str]:
     if count:
         verb, globs = ("matches", "the glob is") if count == 1 else ("match", "the globs are")
         yield f"{format_many(count, 'rule')} {verb} no model that was checked: see whether {globs} right"
-    asked = {rule.model for rule in document.rules}
-    free = [model for model in document.models if model not in asked]
-    if free:
-        yield f"no rule applies to {natural_list(free)}"
-    planned = [rule for rule in document.rules if rule.metric == "memory" and rule.status is Became.PASS]
+    covered = {rule.model for rule in document.rules}
+    uncovered = [model for model in document.models if model not in covered]
+    if uncovered:
+        yield f"no rule applies to {natural_list(uncovered)}"
+    planned = [rule for rule in document.rules if rule.metric == "memory" and rule.status is RuleStatus.PASS]
     for rule in planned[:_TABLES]:
         of = f" of {rule.model}" if len(document.models) > 1 else ""
         yield f"{rule.name}{of}: {rule.message}"
@@ -185,21 +185,21 @@ def _rules(document: CheckDocument) -> Table:
         Row(
             (
                 rule.name,
-                *([_of(rule.model)] if several else []),
+                *([_model_name(rule.model)] if several else []),
                 str(rule.status),
                 _amount(rule, rule.observed),
                 _limit(rule),
                 *([_baseline(rule), _change(rule)] * has_baseline),
                 _room(rule),
             ),
-            tone=Tone.BAD if _rank(rule) < _RANKS[Became.PASS] else Tone.PLAIN,
+            tone=Tone.BAD if _rank(rule) < _RANKS[RuleStatus.PASS] else Tone.PLAIN,
         )
         for rule in sorted(document.rules, key=_rank)
     ]
     return Table(columns, tuple(rows), title="rules", notes=tuple(_skipped(document)), ample=4)
 
 
-_RANKS = {Became.FAIL: 0, Became.PASS: 2, Became.SKIP: 3}
+_RANKS = {RuleStatus.FAIL: 0, RuleStatus.PASS: 2, RuleStatus.SKIP: 3}
 
 
 def _rank(rule: Verdict) -> int:
@@ -209,10 +209,10 @@ def _rank(rule: Verdict) -> int:
 def _amount(rule: Verdict, value: int | Sequence[str] | None) -> Cell:
     """Return a number in the rule's unit, or the number of names."""
     if value is None:
-        return Said(None, "")
+        return Formatted(None, "")
     if not isinstance(value, int):
-        return Said(len(value), format_many(len(value), rule.unit.removesuffix("s")))
-    return Said(value, _number(rule, value))
+        return Formatted(len(value), format_many(len(value), rule.unit.removesuffix("s")))
+    return Formatted(value, _number(rule, value))
 
 
 def _number(rule: Verdict, value: int) -> str:
@@ -228,11 +228,11 @@ def _number(rule: Verdict, value: int) -> str:
 
 def _limit(rule: Verdict) -> Cell:
     if rule.limit is None:
-        return Said(None, "")
+        return Formatted(None, "")
     if not isinstance(rule.limit, int):
-        return Said(len(rule.limit), f"{format_count(len(rule.limit))} allowed")
+        return Formatted(len(rule.limit), f"{format_count(len(rule.limit))} allowed")
     sign = ">=" if rule.bound == "least" else "<="
-    return Said(rule.limit, f"{sign} {_number(rule, rule.limit)}")
+    return Formatted(rule.limit, f"{sign} {_number(rule, rule.limit)}")
 
 
 def _baseline(rule: Verdict) -> Cell:
@@ -241,11 +241,11 @@ def _baseline(rule: Verdict) -> Cell:
 
 def _change(rule: Verdict) -> Cell:
     if rule.baseline is None or not isinstance(rule.observed, int):
-        return Said(None, "")
+        return Formatted(None, "")
     return _growth(rule.observed, rule.baseline, is_bytes=rule.unit is Unit.BYTES)
 
 
-def _growth(now: int, before: int, *, is_bytes: bool = False) -> Said:
+def _growth(now: int, before: int, *, is_bytes: bool = False) -> Formatted:
     """Return the growth, also in percent of the earlier number.
 
     >>> _growth(103, 100).text, _growth(5, 0, is_bytes=True).text, _growth(7, 7).text
@@ -253,32 +253,32 @@ def _growth(now: int, before: int, *, is_bytes: bool = False) -> Said:
     """
     signed = format_signed_bytes(now - before) if is_bytes else format_signed(now - before)
     if not before or now == before:
-        return Said(now - before, signed)
+        return Formatted(now - before, signed)
     percent = format_percent((now - before) / before)
-    return Said(now - before, f"{signed} ({'+' if now > before else ''}{percent})")
+    return Formatted(now - before, f"{signed} ({'+' if now > before else ''}{percent})")
 
 
 def _room(rule: Verdict) -> Cell:
     """Return the room up to the limit; the excess over it if the rule failed; the reason if the rule was skipped."""
     if rule.exceeded_by is not None:
         if not isinstance(rule.observed, int):
-            return Said(-rule.exceeded_by, f"{format_count(rule.exceeded_by)} not allowed")
+            return Formatted(-rule.exceeded_by, f"{format_count(rule.exceeded_by)} not allowed")
         is_short = isinstance(rule.limit, int) and rule.observed < rule.limit
-        return Said(
+        return Formatted(
             -rule.exceeded_by, f"{_number(rule, rule.exceeded_by)} {'too low' if is_short else 'over'}"
         )
     if rule.skipped is not None:
-        return Said(None, _SKIPPED[rule.skipped])
+        return Formatted(None, _SKIPPED[rule.skipped])
     if (
-        rule.status is not Became.PASS
+        rule.status is not RuleStatus.PASS
         or not isinstance(rule.observed, int)
         or not isinstance(rule.limit, int)
     ):
-        return Said(None, "")
+        return Formatted(None, "")
     room = abs(rule.limit - rule.observed)
     has_share = rule.limit > 0 and rule.unit not in (Unit.VERSION, Unit.DECIBELS)  # decibels are logarithms
     share = f" ({short_share(room / rule.limit)})" if has_share else ""
-    return Said(room, f"{_number(rule, room)}{share}")
+    return Formatted(room, f"{_number(rule, room)}{share}")
 
 
 _SKIPPED = {
@@ -293,14 +293,14 @@ def _skipped(document: CheckDocument) -> Iterator[str]:
     """Tell the rules that judged no model, and why."""
     reasons: dict[str, list[str]] = defaultdict(list)
     for rule in document.rules:
-        if rule.status is Became.SKIP and not _is_unevaluated(rule):
+        if rule.status is RuleStatus.SKIP and not _is_unevaluated(rule):
             reasons[rule.message].append(rule.name)
     if reasons:
-        told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-        yield f"applied to no model: {told}"
+        lists = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+        yield f"applied to no model: {lists}"
 
 
-def _asked(document: CheckDocument) -> Table:
+def _definitions(document: CheckDocument) -> Table:
     """Return the table of what each rule measures, and of the place that defines it."""
     rules = {rule.name: rule for rule in document.rules}.values()
     columns = (
@@ -351,8 +351,8 @@ def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Tab
     rows = [Row(_part(each, has_baseline=has_baseline, adds=adds)) for each in rule.contributors]
     if total is not None:
         rest = _rest(total, rule.contributors)
-        told = _part(rest, has_baseline=has_baseline)
-        rows += [Row(told, stays=True)] if rest.value or rest.baseline else []
+        cells = _part(rest, has_baseline=has_baseline)
+        rows += [Row(cells, stays=True)] if rest.value or rest.baseline else []
     unit = Column("now" if has_baseline else _COUNTED_BY.get(rule.unit, str(rule.unit)), Kind.COUNT, room=9)
     before = [Column("baseline", Kind.COUNT, room=5)] if has_baseline else []
     change = [Column("change", Kind.SIGNED, room=9)] if has_baseline else []
@@ -378,7 +378,7 @@ _SHORT = 20
 
 
 def _part(each: Contributor, *, has_baseline: bool, adds: bool = True) -> tuple[Cell, ...]:
-    value: Cell = each.value if adds else Said(None, format_count(each.value))
+    value: Cell = each.value if adds else Formatted(None, format_count(each.value))
     if not has_baseline:
         return (each.name, value)
     return (each.name, each.baseline or 0, value, _growth(each.value, each.baseline or 0))

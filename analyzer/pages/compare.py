@@ -27,15 +27,15 @@ from analyzer.pages.page import (
     Fact,
     Facts,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Row,
-    Said,
     Table,
     Tone,
 )
-from analyzer.pages.shared import say_macs, tell_macs, tell_rule, title_groups
+from analyzer.pages.shared import format_macs, report_group_rule, report_macs, title_groups
 from analyzer.text import (
     format_bytes,
     format_change,
@@ -69,14 +69,14 @@ def describe_comparison(document: CompareDocument) -> Page:
 def _blocks(document: CompareDocument) -> Iterator[Block]:
     yield Notes(tuple(_absent(document)), detail=Detail.FIRST, tone=Tone.WARN)
     yield Notes(tuple(_remarks(document)), detail=Detail.FIRST)
-    yield Notes(tuple(tell_rule(document.match, document.groups_from.a, document.groups_from.b)))
+    yield Notes(tuple(report_group_rule(document.match, document.groups_from.a, document.groups_from.b)))
     groups = _groups(document)
     if any(row.cells[4] for row in groups.rows):
         yield _chart()
     yield groups
     yield _tensors(document)
-    yield _said_otherwise("declarations", document.declared)
-    yield _said_otherwise("notes of the file", document.file_notes or [])
+    yield _table_differences("declarations", document.declared)
+    yield _table_differences("notes of the file", document.file_notes or [])
     yield _totals(document)
 
 
@@ -88,24 +88,24 @@ def _answer(document: CompareDocument) -> str:
         return f"no difference in the compared parts{', except notes' if document.file_notes else ''}"
     totals = document.totals
     is_followed = document.followed is not None and document.followed.whole
-    is_apart = document.wiring is not None and not document.wiring.alike
-    told = [
+    is_wired_differently = document.wiring is not None and not document.wiring.alike
+    changes = [
         _parameters(document),
         _size(totals.bytes),
         _work(document),
-        *_recoded(document.tensors, is_followed=is_followed),
-        *_other_scales(document.tensors),
-        *_redeclared(document),
-        "different wiring" if is_apart and not totals.parameters.change else "",
+        *_tensor_changes(document.tensors, is_followed=is_followed),
+        *_scale_changes(document.tensors),
+        *_declaration_changes(document),
+        "different wiring" if is_wired_differently and not totals.parameters.change else "",
     ]
-    return "; ".join(filter(None, told))
+    return "; ".join(filter(None, changes))
 
 
 def _is_same(document: CompareDocument) -> bool:
     totals = document.totals
     pairs = (totals.parameters, totals.stored_elements, totals.stored_bytes, totals.bytes, totals.tensors)
     nodes = totals.nodes.change if totals.nodes is not None else 0
-    apart = document.wiring is not None and not document.wiring.alike
+    is_wired_differently = document.wiring is not None and not document.wiring.alike
     tensors = document.changes.tensors
     return not (
         any(pair.change for pair in pairs)
@@ -113,7 +113,7 @@ def _is_same(document: CompareDocument) -> bool:
         or tensors.added
         or tensors.removed
         or tensors.changed
-        or apart
+        or is_wired_differently
         or document.declared
     )
 
@@ -121,7 +121,7 @@ def _is_same(document: CompareDocument) -> bool:
 def _parameters(document: CompareDocument) -> str:
     pair = document.totals.parameters
     followed = document.followed
-    if followed is not None and followed.whole and not (pair.change and _has_turned(document)):
+    if followed is not None and followed.whole and not (pair.change and _has_role_change(document)):
         counts = f"{format_count(pair.a)} -> {format_count(pair.b)}"
         if followed.cut:
             return f"the same parameters, {format_many(followed.cut, 'tensor')} only in part ({counts})"
@@ -135,7 +135,7 @@ def _parameters(document: CompareDocument) -> str:
     return f"{format_count(pair.a)} -> {format_many(pair.b, 'parameter')}{share}"
 
 
-def _has_turned(document: CompareDocument) -> bool:
+def _has_role_change(document: CompareDocument) -> bool:
     """Whether a tensor of both sides is a parameter on one side only, because nothing reads it on the other."""
     both = ((pair.a, pair.b) for pair in document.tensors if pair.a is not None and pair.b is not None)
     return any((a.role == "parameter") != (b.role == "parameter") for a, b in both)
@@ -170,11 +170,13 @@ def _work(document: CompareDocument) -> str:
 _FEW = 3
 
 
-_TOLD = frozenset({"transposed", "reshaped", "concatenated", "folded-batchnorm", "folded-pointwise"})
+_LAYOUT_CHANGES = frozenset(
+    {"transposed", "reshaped", "concatenated", "folded-batchnorm", "folded-pointwise"}
+)
 """Lines of the bridge that tell a change of a tensor which its dtype does not show."""
 
 
-def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[str]:
+def _tensor_changes(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[str]:
     """Tell changed dtypes and layouts, added and gone tensors; no renames and constants if all were followed."""
     types = Counter(
         (pair.a.dtype, pair.b.dtype)
@@ -183,11 +185,13 @@ def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[st
     )
     for (old, new), count in types.most_common(_FEW):
         yield f"{format_many(count, 'tensor')} {old} -> {new}"
-    moved = Counter(p.line for p in tensors if p.a is not None and p.b is not None and p.line in _TOLD)
+    moved = Counter(
+        p.line for p in tensors if p.a is not None and p.b is not None and p.line in _LAYOUT_CHANGES
+    )
     yield from (f"{format_many(count, 'tensor')} {line}" for line, count in moved.most_common(_FEW))
     alone = [p for p in tensors if p.line is not None and (p.a is None or p.b is None)]
     merged = {id(p.a or p.b) for p in alone}
-    if packed := sum(p.line not in _TOLD or p.line == "concatenated" for p in alone):
+    if packed := sum(p.line not in _LAYOUT_CHANGES or p.line == "concatenated" for p in alone):
         yield f"{format_many(packed, 'tensor')} packed with others"
     for word, sides in (
         ("added", [p.b for p in tensors if p.a is None]),
@@ -208,7 +212,7 @@ def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[st
         yield f"{format_many(renamed, 'tensor')} renamed"
 
 
-def _other_scales(tensors: Sequence[TensorPair]) -> Iterator[str]:
+def _scale_changes(tensors: Sequence[TensorPair]) -> Iterator[str]:
     """Tell how many scales and zero points have other values."""
     count = sum(
         pair.b is not None and pair.b.role == "quantization" and list(pair.changed) == ["values"]
@@ -248,13 +252,13 @@ def _absent(document: CompareDocument) -> Iterator[str]:
             yield f"the bytes of the {word} model leave out {format_many(absent, 'tensor')} without data"
 
 
-def _redeclared(document: CompareDocument) -> Iterator[str]:
+def _declaration_changes(document: CompareDocument) -> Iterator[str]:
     """Tell changed versions of operator sets, and how many other declarations changed, without names from a file."""
-    told = [each for each in document.declared if _OPERATOR_SET.fullmatch(each.what)][:_FEW]
-    for each in told:
+    opsets = [each for each in document.declared if _OPERATOR_SET.fullmatch(each.what)][:_FEW]
+    for each in opsets:
         what = "opset" if each.what == "opset ai.onnx" else each.what
         yield f"{what} {each.a or 'none'} -> {each.b or 'none'}"
-    others = len(document.declared) - len(told)
+    others = len(document.declared) - len(opsets)
     if others:
         yield f"{format_count(others)} {'declaration' if others == 1 else 'declarations'} changed"
 
@@ -263,10 +267,10 @@ _OPERATOR_SET = re.compile(r"opset [A-Za-z0-9_.-]{1,40}")
 """Version of an imported domain whose name is safe to write in a sentence."""
 
 
-def _said_otherwise(title: str, pairs: Sequence[DeclaredPair]) -> Table:
+def _table_differences(title: str, pairs: Sequence[DeclaredPair]) -> Table:
     """Return the table of declarations that differ, one row each."""
     rows = tuple(
-        Row(tuple(shorten(said or "none", _LONGEST) for said in (each.what, each.a, each.b)))
+        Row(tuple(shorten(text or "none", _LONGEST) for text in (each.what, each.a, each.b)))
         for each in pairs
     )
     columns = (Column(title, room=9), Column("old", room=9), Column("new", room=9))
@@ -289,26 +293,26 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         where = "in full" if values.content == "full" else "at fixed positions"
         unknown = f", {format_many(values.unknown, 'tensor')} could not be compared" if values.unknown else ""
         alike = format_many(values.equal + values.differing, "tensor")
-        apart = sum(
+        incomparable = sum(
             pair.status == "changed" and list(pair.changed) != ["values"] for pair in document.tensors
         )
         others = (
-            f"; not compared: {format_many(apart, 'tensor')} with different type, shape, role or size"
-            if apart
+            f"; not compared: {format_many(incomparable, 'tensor')} with different type, shape, role or size"
+            if incomparable
             else ""
         )
         yield f"values compared {where}: {alike}, {format_count(values.differing)} differ{unknown}{others}"
     elif document.followed is not None:
         how = "" if document.followed.content == "full" else ", at sampled positions"
-        told = format_many(document.followed.tensors, "learned tensor")
+        matched = format_many(document.followed.tensors, "learned tensor")
         rest = "" if document.followed.whole else "; others by name, or not at all"
         if document.followed.tensors:
-            yield f"{told} matched by content, also if transposed, cast or quantized{how}{rest}"
+            yield f"{matched} matched by content, also if transposed, cast or quantized{how}{rest}"
         else:
             yield f"no learned tensor is in both, even if transposed, cast or quantized{how}"
     elif document.changes.tensors.unchanged and not document.same_file:
-        but = ", except scales and zero points" if _has_scales(document) else ""
-        yield f"values were not compared{but} (--content full); unchanged means the same type, shape, role and size"
+        caveat = ", except scales and zero points" if _has_scales(document) else ""
+        yield f"values were not compared{caveat} (--content full); unchanged means the same type, shape, role and size"
     if document.wiring is not None and document.wiring.alike:
         yield "wiring: both compute the same with their weights"
     elif document.wiring is not None:
@@ -317,7 +321,7 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
     if document.file_notes is not UNSET and not document.same_file and _is_same(document):
         yield "the files differ in bytes; names of nodes, notes on nodes and values were not compared"
     if document.macs is not UNSET:
-        yield from _tell_macs(document.macs)
+        yield from _report_macs(document.macs)
     if document.totals.nodes is None:
         yield "nodes: not compared, because a saved report lacks their number"
     contents = (document.content.a, document.content.b)
@@ -326,22 +330,22 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         yield f"contents of the {side} model were not read: only there, copies count separately"
 
 
-def _tell_macs(macs: ComparedMacs) -> Iterator[str]:
+def _report_macs(macs: ComparedMacs) -> Iterator[str]:
     """Tell the sizes at which the work was counted; for each side if they differ."""
     if macs.a == macs.b:
-        yield from tell_macs(macs.a)
+        yield from report_macs(macs.a)
         return
     for word, side in (("old", macs.a), ("new", macs.b)):
-        yield from (f"{word}: {told}" for told in tell_macs(side))
+        yield from (f"{word}: {line}" for line in report_macs(side))
 
 
 def _counted(counts: Statuses) -> str:
-    told = [
+    parts = [
         f"{format_count(number)} {status}"
         for status in ("unchanged", "added", "removed", "changed")
         if (number := getattr(counts, status))
     ]
-    return ", ".join(told) or "none"
+    return ", ".join(parts) or "none"
 
 
 def _share(pair: Pair) -> float | None:
@@ -351,9 +355,9 @@ def _share(pair: Pair) -> float | None:
 def _changed(pair: Pair, status: str) -> Cell:
     """Return the change in percent; in words if there is no old or new one, or no change."""
     if status in ("added", "removed"):
-        return Said(_share(pair), status)
+        return Formatted(_share(pair), status)
     share = _share(pair)
-    return Said(0.0, "unchanged") if not pair.change else Said(share, format_change(share))
+    return Formatted(0.0, "unchanged") if not pair.change else Formatted(share, format_change(share))
 
 
 _GROUPS = (
@@ -373,7 +377,7 @@ def _groups(document: CompareDocument) -> Table:
     known = [
         pair
         for pair in document.groups
-        if any((pair.parameters.a, pair.parameters.b, pair.bytes.a, pair.bytes.b)) or _works(pair)
+        if any((pair.parameters.a, pair.parameters.b, pair.bytes.a, pair.bytes.b)) or _has_macs(pair)
     ]
     rows = [_group(pair) for pair in known]
     for pair, sign in ((document.ungrouped, 1), (document.overlap, -1)):
@@ -387,7 +391,7 @@ def _groups(document: CompareDocument) -> Table:
         totals.parameters.change,
         stored.b,
         stored.change,
-        Said(_share(stored), "unchanged" if not stored.change else format_change(_share(stored))),
+        Formatted(_share(stored), "unchanged" if not stored.change else format_change(_share(stored))),
         totals.parameters.a,
         stored.a,
         *_total_macs(document),
@@ -416,7 +420,7 @@ def _group(pair: GroupPair, sign: int = 1) -> Row:
 _MACS = (Column("MACs", Kind.COUNT, room=7), Column("change", Kind.SIGNED, room=6))
 
 
-def _works(pair: GroupPair) -> bool:
+def _has_macs(pair: GroupPair) -> bool:
     return pair.macs is not UNSET and bool(pair.macs.a or pair.macs.b)
 
 
@@ -424,10 +428,10 @@ def _macs(pair: GroupPair, sign: int) -> tuple[Cell, ...]:
     """Return the last cells of a row: MACs and their change, which is unknown if the work of any node is."""
     if pair.macs is UNSET:
         return ()
-    lacking = pair.nodes_without_macs
-    unknown = (0, 0) if lacking is UNSET else (lacking.a, lacking.b)
-    change: Cell = Said(None, "unknown") if any(unknown) else sign * pair.macs.change
-    return say_macs(sign * pair.macs.b, unknown[1]), change
+    uncounted = pair.nodes_without_macs
+    unknown = (0, 0) if uncounted is UNSET else (uncounted.a, uncounted.b)
+    change: Cell = Formatted(None, "unknown") if any(unknown) else sign * pair.macs.change
+    return format_macs(sign * pair.macs.b, unknown[1]), change
 
 
 def _total_macs(document: CompareDocument) -> tuple[Cell, ...]:
@@ -435,8 +439,8 @@ def _total_macs(document: CompareDocument) -> tuple[Cell, ...]:
     if document.macs is UNSET or pair is UNSET:
         return ()
     unknown = document.macs.a.unknown, document.macs.b.unknown
-    change: Cell = Said(None, "unknown") if any(unknown) else pair.change
-    return say_macs(pair.b, unknown[1]), change
+    change: Cell = Formatted(None, "unknown") if any(unknown) else pair.change
+    return format_macs(pair.b, unknown[1]), change
 
 
 def _tensors(document: CompareDocument) -> Table:
@@ -490,7 +494,7 @@ def _notes(pair: TensorPair) -> Iterator[str]:
         yield f"{a.role} -> {b.role}"
     if "values" in pair.changed:
         yield "different values"
-    if pair.line in _TOLD and a.shape == b.shape:
+    if pair.line in _LAYOUT_CHANGES and a.shape == b.shape:
         yield str(pair.line)
     if "parameters" in pair.changed and a.shape == b.shape:
         yield f"{format_count(pair.parameters.a)} -> {format_many(pair.parameters.b, 'parameter')}"
@@ -520,7 +524,7 @@ def _totals(document: CompareDocument) -> Table:
         ("MACs", None if totals.macs is UNSET else totals.macs),
     )
     rows = tuple(
-        Row((name, pair.a, pair.b, pair.change, Said(_share(pair), format_change(_share(pair)))))
+        Row((name, pair.a, pair.b, pair.change, Formatted(_share(pair), format_change(_share(pair)))))
         for name, pair in pairs
         if pair is not None
     )

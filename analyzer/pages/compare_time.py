@@ -21,15 +21,15 @@ from analyzer.pages.page import (
     Fact,
     Facts,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Row,
-    Said,
     Table,
     Tone,
 )
-from analyzer.pages.shared import tell_rule, title_groups
+from analyzer.pages.shared import report_group_rule, title_groups
 from analyzer.text import (
     format_bytes,
     format_change,
@@ -133,7 +133,7 @@ def _first(document: Compared) -> Iterator[Block]:
         tone=Tone.WARN,
     )
     origins = (document.groups_from.a, document.groups_from.b)
-    yield Notes(tuple(tell_rule(document.match, *origins)), detail=Detail.FIRST)
+    yield Notes(tuple(report_group_rule(document.match, *origins)), detail=Detail.FIRST)
 
 
 _PAIR = (
@@ -146,16 +146,16 @@ _PAIR = (
 
 def _pair(pair: MsPair, status: str = "") -> tuple[Cell, ...]:
     share = pair.change / pair.a if pair.a > 0 else None
-    said = format_change(share)
+    text = format_change(share)
     if status in ("added", "removed"):
-        said = status
+        text = status
     elif status == "unchanged":
-        said = f"~ {said}"
-    return pair.a, pair.b, pair.change, Said(share, said)
+        text = f"~ {text}"
+    return pair.a, pair.b, pair.change, Formatted(share, text)
 
 
 def _whole(runs: Sequence[tuple[str, MsPair]], title: str) -> Table:
-    rows = tuple(Row((Said(None, name), *_pair(pair))) for name, pair in runs)
+    rows = tuple(Row((Formatted(None, name), *_pair(pair))) for name, pair in runs)
     return Table((Column(title), *_PAIR), rows, title=title, is_whole=True)
 
 
@@ -190,7 +190,7 @@ def _groups(
     if any(pair.status == "unchanged" for pair in times.groups):
         notes.append("~ no clear difference: the 95 % confidence intervals overlap")
     parameters = document.totals.parameters
-    total = ("profiled run", *_pair(profiled), Said(None, ""), parameters.b, parameters.change)
+    total = ("profiled run", *_pair(profiled), Formatted(None, ""), parameters.b, parameters.change)
     name = f"groups{key}"
     if not more:
         yield Chart(name, f"What changed{where}", "bars", _BARS, _BARS_SUMMARY)
@@ -219,17 +219,17 @@ _BARS_SUMMARY = (
 
 
 def _group(pair: TimePair) -> Row:
-    held: tuple[Cell, ...] = (pair.parameters.b, pair.parameters.change)
+    weights: tuple[Cell, ...] = (pair.parameters.b, pair.parameters.change)
     error = pair.error_ms.a + pair.error_ms.b
     return Row(
         (
             pair.group or "[root]",
             *_pair(pair.ms, str(pair.status)),
             error,
-            *((Said(None, ""),) * 2 if pair.across else held),
+            *((Formatted(None, ""),) * 2 if pair.across else weights),
         )
     )
 
 
 def _outside(name: str, pair: MsPair) -> Row:
-    return Row((name, *_pair(pair), *(Said(None, ""),) * 3), stays=True)
+    return Row((name, *_pair(pair), *(Formatted(None, ""),) * 3), stays=True)

@@ -16,15 +16,15 @@ from analyzer.pages.page import (
     Fact,
     Facts,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Row,
-    Said,
     Table,
     Tone,
 )
-from analyzer.pages.shared import chart_groups, say_expression, title_groups
+from analyzer.pages.shared import chart_groups, format_expression, title_groups
 from analyzer.text import format_bytes, format_count, format_many, short_count
 
 
@@ -36,13 +36,13 @@ def describe_cost(document: CostDocument) -> Page:
         subject=document.model.path,
         about=_at(document),
         answer=_answer(document),
-        tone=Tone.PLAIN if document.complete and not _has_parted(document) else Tone.BAD,
+        tone=Tone.PLAIN if document.complete and not _has_disagreement(document) else Tone.BAD,
         figures=tuple(_figures(document)),
         blocks=tuple(_blocks(document)),
     )
 
 
-def _has_parted(document: CostDocument) -> bool:
+def _has_disagreement(document: CostDocument) -> bool:
     if document.against is not None and not document.against.agrees:
         return True
     return document.measured is not None and document.measured.verdict != "agrees"
@@ -56,12 +56,12 @@ def _at(document: CostDocument) -> str:
 
 
 def _answer(document: CostDocument) -> str:
-    told = (_run_answer(document), _form_answer(document), memory_answer(document))
-    room = "; ".join(filter(None, told))
+    answers = (_run_answer(document), _form_answer(document), memory_answer(document))
+    answer = "; ".join(filter(None, answers))
     if document.complete:
-        return room
-    many = format_many(len(document.unknown), "node")
-    return f"NOT COMPLETE: the work of {many} is not known, and is not in the sums{room and '; '}{room}"
+        return answer
+    node_count = format_many(len(document.unknown), "node")
+    return f"NOT COMPLETE: the work of {node_count} is not known, and is not in the sums{answer and '; '}{answer}"
 
 
 def _run_answer(document: CostDocument) -> str:
@@ -88,18 +88,18 @@ def _form_answer(document: CostDocument) -> str:
         return ""
     if against.agrees:
         return f"the closed form of {against.class_name} agrees"
-    gap = say_expression(against.found.expression), say_expression(against.said.expression)
-    return f"DIFFERS from the closed form of {against.class_name}: {gap[0]} MACs instead of {gap[1]}"
+    counts = format_expression(against.found.expression), format_expression(against.said.expression)
+    return f"DIFFERS from the closed form of {against.class_name}: {counts[0]} MACs instead of {counts[1]}"
 
 
 def _figures(document: CostDocument) -> Iterator[Figure]:
     totals = document.totals
     for label, amount, unit in (("MACs", totals.macs, "MACs"), ("Flops", totals.flops, "flops")):
-        said = _number(amount)
-        yield Figure(label, said, _short(amount), f"{said} {unit}")
+        text = _number(amount)
+        yield Figure(label, text, _short(amount), f"{text} {unit}")
     for label, amount in (("Read", totals.read_bytes), ("Written", totals.written_bytes)):
-        said = _bytes(amount)
-        yield Figure(label, said, "", f"{said} {label.lower()}" if amount.value is not None else "")
+        text = _bytes(amount)
+        yield Figure(label, text, "", f"{text} {label.lower()}" if amount.value is not None else "")
     if totals.intensity is not None:
         yield Figure(
             "Intensity", f"{totals.intensity:.1f}", "flops a byte", f"{totals.intensity:.1f} flops a byte"
@@ -107,7 +107,7 @@ def _figures(document: CostDocument) -> Iterator[Figure]:
 
 
 def _number(amount: Amount) -> str:
-    return format_count(amount.value) if amount.value is not None else say_expression(amount.expression)
+    return format_count(amount.value) if amount.value is not None else format_expression(amount.expression)
 
 
 def _short(amount: Amount) -> str:
@@ -115,15 +115,15 @@ def _short(amount: Amount) -> str:
 
 
 def _bytes(amount: Amount) -> str:
-    return format_bytes(amount.value) if amount.value is not None else say_expression(amount.expression)
+    return format_bytes(amount.value) if amount.value is not None else format_expression(amount.expression)
 
 
 def _blocks(document: CostDocument) -> Iterator[Block]:
-    named = [axis for axis in document.axes if axis.bound is None]
-    if named:
-        told = ", ".join(f"{axis.name} ({axis.input})" for axis in named)
-        sizes = ",".join(f"{axis.axis or axis.input}=N" for axis in named[:2])
-        lines = f"free axes: {told}; give sizes with --shape {sizes}"
+    free_axes = [axis for axis in document.axes if axis.bound is None]
+    if free_axes:
+        axis_names = ", ".join(f"{axis.name} ({axis.input})" for axis in free_axes)
+        sizes = ",".join(f"{axis.axis or axis.input}=N" for axis in free_axes[:2])
+        lines = f"free axes: {axis_names}; give sizes with --shape {sizes}"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
     yield from _measured(document)
@@ -150,8 +150,8 @@ def _unknown(document: CostDocument) -> Table:
         Column("nodes", Kind.COUNT, room=5),
         Column("why", Kind.PROSE, room=9),
     )
-    made = tuple(Row((first[key], key[0], count, key[1])) for key, count in rows.most_common())
-    return Table(columns, made, title="not known", detail=Detail.FIRST)
+    table_rows = tuple(Row((first[key], key[0], count, key[1])) for key, count in rows.most_common())
+    return Table(columns, table_rows, title="not known", detail=Detail.FIRST)
 
 
 def _measured(document: CostDocument) -> Iterator[Block]:
@@ -225,8 +225,8 @@ def _nbytes(count: int | None) -> str:
     return "not known" if count is None else format_bytes(count)
 
 
-def _gap(said: int | None, found: int | None) -> str:
-    return "" if said is None or found is None else _signed(found - said, format_count)
+def _gap(computed: int | None, found: int | None) -> str:
+    return "" if computed is None or found is None else _signed(found - computed, format_count)
 
 
 def _more(unexplained: int | None) -> str:
@@ -239,7 +239,7 @@ def _signed(count: int, form: Callable[[int], str]) -> str:
 
 def _columns(*rows: Row) -> tuple[Column, ...]:
     """Return the columns of the groups; a formula in free sizes may be broken between its terms."""
-    is_free = any(isinstance(cell, Said) and cell.value is None for row in rows for cell in row.cells)
+    is_free = any(isinstance(cell, Formatted) and cell.value is None for row in rows for cell in row.cells)
     return (
         Column("MACs", Kind.FORMULA if is_free else Kind.COUNT, room=9),
         Column("share", Kind.SHARE, room=6, is_bar=True),
@@ -282,14 +282,14 @@ def _groups(document: CostDocument) -> Table:
 
 def _alike(groups: Sequence[CostGroup]) -> Iterator[tuple[str, list[CostGroup]]]:
     """Yield runs of groups for one row each: names that count up in their last number, and the same MACs."""
-    held: list[CostGroup] = []
+    run: list[CostGroup] = []
     for group in groups:
-        if held and not _follows(held[-1], group):
-            yield _name(held), held
-            held = []
-        held.append(group)
-    if held:
-        yield _name(held), held
+        if run and not _follows(run[-1], group):
+            yield _name(run), run
+            run = []
+        run.append(group)
+    if run:
+        yield _name(run), run
 
 
 _COUNTER = re.compile(r"^(.*\.)(\d+)$", re.DOTALL)
@@ -314,7 +314,7 @@ def _row(name: str, alike: Sequence[CostGroup], document: CostDocument, *, is_al
     macs = _cell(one.macs)
     if times > 1 and is_alike:
         value = None if one.macs.value is None else times * one.macs.value
-        macs = Said(value, f"{times} x {_inner(one.macs)}")
+        macs = Formatted(value, f"{times} x {_format_factor(one.macs)}")
     sums = [[getattr(group, key) for group in alike] for key in ("read_bytes", "written_bytes", "flops")]
     return Row(
         (
@@ -329,26 +329,26 @@ def _row(name: str, alike: Sequence[CostGroup], document: CostDocument, *, is_al
     )
 
 
-def _inner(amount: Amount) -> str:
+def _format_factor(amount: Amount) -> str:
     if amount.value is not None:
         return format_count(amount.value)
-    said = say_expression(amount.expression)
-    return f"({said})" if " + " in said or " - " in said else said
+    text = format_expression(amount.expression)
+    return f"({text})" if " + " in text or " - " in text else text
 
 
 def _cell(amount: Amount) -> Cell:
-    return amount.value if amount.value is not None else Said(None, say_expression(amount.expression))
+    return amount.value if amount.value is not None else Formatted(None, format_expression(amount.expression))
 
 
 def _size(amount: Amount) -> Cell:
-    return amount.value if amount.value is not None else Said(None, say_expression(amount.expression))
+    return amount.value if amount.value is not None else Formatted(None, format_expression(amount.expression))
 
 
 def _summed(amounts: Sequence[Amount], *, size: bool) -> Cell:
     values = [amount.value for amount in amounts if amount.value is not None]
     if len(values) == len(amounts):
         return sum(values)
-    return _size(amounts[0]) if len(amounts) == 1 else Said(None, "...")
+    return _size(amounts[0]) if len(amounts) == 1 else Formatted(None, "...")
 
 
 def _operators(document: CostDocument) -> Table:

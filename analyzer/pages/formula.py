@@ -30,18 +30,18 @@ from analyzer.pages.page import (
     Fact,
     Facts,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Piece,
     Prose,
     Row,
-    Said,
     Table,
     Tone,
     pieces_of,
 )
-from analyzer.pages.shared import count_said
+from analyzer.pages.shared import abbreviate_count
 from analyzer.pages.symbols import Symbols, symbols_in
 from analyzer.text import (
     format_bytes,
@@ -78,28 +78,28 @@ def _changed(document: FormulaDocument) -> str:
     """Return the change that `--set` makes to the count, in words."""
     if document.what_if is None or document.total is None:
         return ""
-    was, more = document.what_if.total, document.what_if.difference
-    if not more:
+    before, increase = document.what_if.total, document.what_if.difference
+    if not increase:
         return "as many parameters as with the config's own fields"
-    share = f" ({format_change(more / was)})" if was else ""
-    word = "more" if more > 0 else "fewer"
-    return f"{format_many(abs(more), 'parameter')} {word} than with the config's own fields{share}"
+    share = f" ({format_change(increase / before)})" if before else ""
+    word = "more" if increase > 0 else "fewer"
+    return f"{format_many(abs(increase), 'parameter')} {word} than with the config's own fields{share}"
 
 
 def _figures(document: FormulaDocument) -> Iterator[Figure]:
     if document.total is not None:
         total = document.total
-        said = _many(total, " parameters")
-        yield Figure("By the formula", format_count(total), count_said(total), said, total)
+        phrase = _many(total, " parameters")
+        yield Figure("By the formula", format_count(total), abbreviate_count(total), phrase, total)
     if document.actual is not None:
         who = "ONNX" if document.model is not None else "PyTorch"
-        yield Figure(f"In {who}", format_count(document.actual), count_said(document.actual))
+        yield Figure(f"In {who}", format_count(document.actual), abbreviate_count(document.actual))
     if document.difference is not None:
         yield Figure("Difference", format_signed(document.difference))
 
 
 def _many(number: int, what: str) -> str:
-    short = count_said(number)
+    short = abbreviate_count(number)
     return f"{format_count(number)}{what}{f' ({short})' if short else ''}"
 
 
@@ -113,11 +113,11 @@ def _blocks(document: FormulaDocument, symbols: Symbols) -> Iterator[Block]:
     yield Notes(tuple(_uses(document)))
     yield from _what_if(document)
     # beside a file, bytes by the formula say little
-    is_asked = symbols.tokens is not None
-    detail = Detail.SHOWN if is_asked or document.model is None else Detail.MORE
+    has_tokens = symbols.tokens is not None
+    detail = Detail.SHOWN if has_tokens or document.model is None else Detail.MORE
     if document.cache is None or document.cache.bytes is None:
         yield Notes(tuple(_weights(document)), detail=detail)
-    yield from _memory(document, Detail.SHOWN if is_asked else Detail.MORE)
+    yield from _memory(document, Detail.SHOWN if has_tokens else Detail.MORE)
     title = "key-value cache" if detail is Detail.MORE else ""
     yield Notes(tuple(_cache(document, symbols)), title, detail)
     yield from _more(document, symbols, legend)
@@ -144,7 +144,7 @@ def _kind(side: _Side) -> str:
     return "census" if isinstance(side, Census) else "model"
 
 
-def _on(row: FormulaTerm | FormulaPart, side: _Side) -> int:
+def _count_on(row: FormulaTerm | FormulaPart, side: _Side) -> int:
     return (row.census if isinstance(side, Census) else row.actual) or 0
 
 
@@ -162,26 +162,26 @@ def _checked(document: FormulaDocument) -> Iterator[Block]:
     sides = _sides(document)
     if not sides or document.total is None:
         return
-    yield Notes(tuple(_named(side) for side in sides), detail=Detail.FIRST)
+    yield Notes(tuple(_describe_side(side) for side in sides), detail=Detail.FIRST)
     columns = (Column("term"), *_counts("formula", *map(_title, sides)))
     unmatched = [sum(elements for _, elements in _unmatched(document, side)) for side in sides]
     total: tuple[Cell, ...] = ("total", *_numbers(document.total, *(side.total for side in sides)))
 
-    def table(told: Callable[[FormulaPart], bool]) -> tuple[Row, ...]:
+    def table(is_listed: Callable[[FormulaPart], bool]) -> tuple[Row, ...]:
         rows = [
             row
             for term in document.terms
             for row in _rows(
                 term,
-                lambda each: _numbers(each.value or 0, *(_on(each, side) for side in sides)),
-                told,
+                lambda each: _numbers(each.value or 0, *(_count_on(each, side) for side in sides)),
+                is_listed,
             )
         ]
         if any(unmatched):
             rows.append(Row((NO_TERM, *_numbers(0, *unmatched))))
         return tuple(rows)
 
-    found = table(lambda part: any(_on(part, side) != part.value for side in sides))
+    found = table(lambda part: any(_count_on(part, side) != part.value for side in sides))
     whole = _is_short(document)
     yield Table(columns, found, title="terms compared with the formula", total=total, is_whole=whole)
     for verdict, tone in _verdicts(document, sides):
@@ -215,12 +215,12 @@ def _numbers(formula: int, *sides: int) -> tuple[int, ...]:
 def _rows(
     term: FormulaTerm | TermChange,
     numbers: Callable[[Any], tuple[int, ...]],
-    told: Callable[[Any], bool],
+    is_listed: Callable[[Any], bool],
 ) -> Iterator[Row]:
-    """Yield a row for a term, then rows for the parts that `told` selects."""
+    """Yield a row for a term, then rows for the parts that `is_listed` selects."""
     yield Row((term.term, *numbers(term)))
     if not _is_alone(term):
-        yield from (Row((part.part, *numbers(part)), level=1) for part in term.parts if told(part))
+        yield from (Row((part.part, *numbers(part)), level=1) for part in term.parts if is_listed(part))
 
 
 def _is_alone(term: FormulaTerm | TermChange) -> bool:
@@ -228,7 +228,7 @@ def _is_alone(term: FormulaTerm | TermChange) -> bool:
     return len(term.parts) == 1 and term.parts[0].part == term.term
 
 
-def _named(side: _Side) -> Prose:
+def _describe_side(side: _Side) -> Prose:
     """Return the name of a side, and the evidence that matched a file's tensors to parts."""
     basis = "" if isinstance(side, Census) else f", by {_BASES[side.matched_by]}"
     return (f"{_title(side)}: ", Code(side.name), basis)
@@ -254,13 +254,13 @@ def _verdicts(document: FormulaDocument, sides: Sequence[_Side]) -> Iterator[tup
     agrees = is_whole and all(reason.certainty in settled for reason in document.reasons)
     for side in sides:
         if side not in same:
-            told = _difference(document, side, is_settled=side is judged and agrees)
-            yield told, Tone.BAD if told.startswith("DIFFERS") else Tone.GOOD
+            verdict = _difference(document, side, is_settled=side is judged and agrees)
+            yield verdict, Tone.BAD if verdict.startswith("DIFFERS") else Tone.GOOD
 
 
 def _is_same(document: FormulaDocument, side: _Side) -> bool:
     return not _unmatched(document, side) and all(
-        part.value == _on(part, side) for term in document.terms for part in term.parts
+        part.value == _count_on(part, side) for term in document.terms for part in term.parts
     )
 
 
@@ -272,8 +272,10 @@ def _difference(document: FormulaDocument, side: _Side, *, is_settled: bool) -> 
         return f"{what} agrees with the formula, as far as its names show"
     if not difference:
         return f"DIFFERS: {what} has as many parameters, but different ones"
-    has = f"{what} has {format_many(abs(difference), 'parameter')} {'more' if difference > 0 else 'fewer'}"
-    return f"{has}, and the difference is accounted for" if is_settled else f"DIFFERS: {has}"
+    statement = (
+        f"{what} has {format_many(abs(difference), 'parameter')} {'more' if difference > 0 else 'fewer'}"
+    )
+    return f"{statement}, and the difference is accounted for" if is_settled else f"DIFFERS: {statement}"
 
 
 def _reasons(document: FormulaDocument) -> Iterator[Prose]:
@@ -282,7 +284,7 @@ def _reasons(document: FormulaDocument) -> Iterator[Prose]:
     for reason in document.reasons:
         alike[reason.sentence].append(reason)
     for each in alike.values():
-        yield from _told(each)
+        yield from _format_reasons(each)
     rest = (document.difference or 0) - sum(reason.elements for reason in document.reasons)
     if rest:
         yield f"{format_signed(rest)}: nothing explains it"
@@ -292,7 +294,7 @@ _FEW = 2
 """Most parts with the same reason that have a line each."""
 
 
-def _told(reasons: Sequence[Reason]) -> Iterator[Prose]:
+def _format_reasons(reasons: Sequence[Reason]) -> Iterator[Prose]:
     """Yield a line for each part, or one line for all if there are many."""
     if len(reasons) > _FEW:
         terms = dict.fromkeys(reason.part.partition("/")[0] for reason in reasons)
@@ -301,8 +303,8 @@ def _told(reasons: Sequence[Reason]) -> Iterator[Prose]:
         yield (*names, f": {elements}, {reasons[0].sentence}")
         return
     for reason in reasons:
-        said = f": {format_signed(reason.elements)}, {reason.sentence}"
-        yield (Code(_short(reason.part)), *_where(reason), said)
+        text = f": {format_signed(reason.elements)}, {reason.sentence}"
+        yield (Code(_short(reason.part)), *_where(reason), text)
 
 
 def _where(reason: Reason) -> tuple[Piece, ...]:
@@ -356,7 +358,7 @@ def _fields(
     rows = []
     for each in shown:
         letter: Cell = symbols.letters.get(each.field, "")
-        value: tuple[Cell, ...] = (Said(None, _value(each, before)),) if has_values else ()
+        value: tuple[Cell, ...] = (Formatted(None, _value(each, before)),) if has_values else ()
         rows.append(Row((letter, each.field, *value, _origin(each, symbols))))
     values = (Column("value", Kind.COUNT, room=9),) if has_values else ()
     columns = (
@@ -411,24 +413,26 @@ def _format_value(value: object) -> str:
 
 def _origin(field: FormulaField, symbols: Symbols) -> Cell:
     """Return the source of a value that is not from the config, and its usual expression."""
-    told: list[tuple[Piece, ...]] = []
+    origins: list[tuple[Piece, ...]] = []
     if field.field in symbols.usual:
-        told.append(("= ", symbols.usual[field.field]))
+        origins.append(("= ", symbols.usual[field.field]))
     match field.from_:
-        case FieldOrigin.COMPUTED if told:
+        case FieldOrigin.COMPUTED if origins:
             pass  # the usual expression already says it
         case FieldOrigin.DEFAULT:
-            told.append(("default",))
+            origins.append(("default",))
         case FieldOrigin.CLASS:
-            told.append(("the class",))
+            origins.append(("the class",))
         case FieldOrigin.SET:
-            told.append(("--set",))
+            origins.append(("--set",))
         case FieldOrigin.COMPUTED if field.expression:
             meaning = symbols.meanings.get(field.field)
-            told.append((f"{meaning} = " if meaning else "= ", Code(field.expression)))
+            origins.append((f"{meaning} = " if meaning else "= ", Code(field.expression)))
         case FieldOrigin.COMPUTED:
-            told.append(("computed",))
-    return tuple(piece for number, each in enumerate(told) for piece in ((", ", *each) if number else each))
+            origins.append(("computed",))
+    return tuple(
+        piece for number, each in enumerate(origins) for piece in ((", ", *each) if number else each)
+    )
 
 
 # the terms
@@ -508,8 +512,8 @@ def _what_if(document: FormulaDocument) -> Iterator[Block]:
 
 def _weights(document: FormulaDocument) -> Iterator[str]:
     if document.memory is not None:
-        told = (f"{format_bytes(each.bytes)} at {each.precision}" for each in document.memory.precisions)
-        yield f"weights alone: {', '.join(told)}"
+        sizes = (f"{format_bytes(each.bytes)} at {each.precision}" for each in document.memory.precisions)
+        yield f"weights alone: {', '.join(sizes)}"
 
 
 def _memory(document: FormulaDocument, detail: Detail) -> Iterator[Block]:
@@ -538,38 +542,38 @@ def _cache(document: FormulaDocument, symbols: Symbols) -> Iterator[Prose]:
         if symbols.tokens is not None:
             yield "no key-value cache: the model does not decode token by token"
         return
-    told: list[Piece] = ["key-value cache: ", *pieces_of(symbols.token_cache), " elements a token"]
+    pieces: list[Piece] = ["key-value cache: ", *pieces_of(symbols.token_cache), " elements a token"]
     if cache.token_bytes is None:
         if symbols.source_cache:
-            told += [", and ", *pieces_of(symbols.source_cache), " for each position of the encoder"]
-        yield tuple(told)
+            pieces += [", and ", *pieces_of(symbols.source_cache), " for each position of the encoder"]
+        yield tuple(pieces)
         return
-    told.append(f", {format_bytes(cache.token_bytes)} at fp16")
+    pieces.append(f", {format_bytes(cache.token_bytes)} at fp16")
     if symbols.source_cache:
         size = format_bytes(cache.source_token_bytes or 0)
-        told += [", and ", *pieces_of(symbols.source_cache), f", {size}, for each position of the encoder"]
+        pieces += [", and ", *pieces_of(symbols.source_cache), f", {size}, for each position of the encoder"]
     if cache.bytes is None or cache.tokens is None:
-        yield tuple(told)
+        yield tuple(pieces)
         return
-    yield (*told, f"; {_whole(cache, cache.tokens, cache.bytes)}")
-    held = cache.bytes
+    yield (*pieces, f"; {_describe_cache_size(cache, cache.tokens, cache.bytes)}")
+    cache_bytes = cache.bytes
     sums = (
-        f"{format_bytes(each.bytes + held)} at {each.precision}"
+        f"{format_bytes(each.bytes + cache_bytes)} at {each.precision}"
         for each in (document.memory.precisions if document.memory else ())
     )
     yield f"weights and cache: {', '.join(sums)}"
 
 
-def _whole(cache: Cache, tokens: int, nbytes: int) -> str:
+def _describe_cache_size(cache: Cache, tokens: int, nbytes: int) -> str:
     """Return the size of one sequence's cache, in words."""
-    told = f"{format_bytes(nbytes)} for {format_many(tokens, 'token')}"
+    text = f"{format_bytes(nbytes)} for {format_many(tokens, 'token')}"
     if cache.source_tokens:
-        told += f" and {format_many(cache.source_tokens, 'position')}"
+        text += f" and {format_many(cache.source_tokens, 'position')}"
     if cache.kept is not None and cache.kept < tokens:
-        told += f", of which the last {format_count(cache.kept)} are kept"
+        text += f", of which the last {format_count(cache.kept)} are kept"
     if cache.context is not None and tokens > cache.context:
-        told += f"; the model is made for {format_count(cache.context)} at most"
-    return told
+        text += f"; the model is made for {format_count(cache.context)} at most"
+    return text
 
 
 def _more(document: FormulaDocument, symbols: Symbols, legend: Table) -> Iterator[Block]:

@@ -17,15 +17,15 @@ from analyzer.pages.page import (
     Column,
     Detail,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Row,
-    Said,
     Table,
     Tone,
 )
-from analyzer.pages.shared import natural_list, tell_rule, title_groups
+from analyzer.pages.shared import natural_list, report_group_rule, title_groups
 from analyzer.pages.time import describe_timing, list_doubts, name_provider, name_row, outside
 from analyzer.records import replace
 from analyzer.text import format_count, format_many, printable, short_ms, shorten
@@ -58,16 +58,16 @@ def _answer(document: GenerationDocument) -> str:
 
 
 def _each_token(document: GenerationDocument) -> str:
-    return _span(short_ms(document.token_ms.first), short_ms(document.token_ms.last))
+    return _format_range(short_ms(document.token_ms.first), short_ms(document.token_ms.last))
 
 
-def _span(*told: str) -> str:
+def _format_range(*texts: str) -> str:
     """Return the first and the last text as a range; one text if they are equal.
 
-    >>> _span("1.20", "1.20"), _span("1.20", "1.31"), _span("128")
+    >>> _format_range("1.20", "1.20"), _format_range("1.20", "1.31"), _format_range("128")
     ('1.20', '1.20 to 1.31', '128')
     """
-    return " to ".join(dict.fromkeys((told[0], told[-1])))
+    return " to ".join(dict.fromkeys((texts[0], texts[-1])))
 
 
 def _sizes(document: GenerationDocument) -> str:
@@ -84,8 +84,8 @@ def _figures(document: GenerationDocument) -> Iterator[Figure]:
     sequences = f" of {format_many(loop.batch, 'sequence')}" if loop.batch > 1 else ""
     if rate is not None:
         second = f"{rate:,.3g}" if rate < _DIGITS else f"{rate:,.0f}"
-        said = f"{second} tokens a second{sequences} after the first"
-        yield Figure("Further token", f"{_each_token(document)} ms", f"{second} a second{sequences}", said)
+        phrase = f"{second} tokens a second{sequences} after the first"
+        yield Figure("Further token", f"{_each_token(document)} ms", f"{second} a second{sequences}", phrase)
     yield Figure(f"All {format_count(loop.new_tokens)}", f"{short_ms(document.total_ms)} ms")
 
 
@@ -97,7 +97,7 @@ def _blocks(document: GenerationDocument) -> Iterator[Block]:
     yield _components(document)
     yield _groups(document)
     first = document.components[0].points[0].timing
-    yield Notes((*tell_rule(first.match, first.groups_from), *_assumptions(document)))
+    yield Notes((*report_group_rule(first.match, first.groups_from), *_assumptions(document)))
     for component in document.components:
         for point in component.points:
             yield from _alone(_title(component, document, point), point.timing)
@@ -105,13 +105,13 @@ def _blocks(document: GenerationDocument) -> Iterator[Block]:
 
 def _doubts(document: GenerationDocument) -> Iterator[str]:
     """List doubts about the times, with the files that each concerns."""
-    told: dict[str, list[str]] = {}
+    names_by_doubt: dict[str, list[str]] = {}
     for component in document.components:
         for point in component.points:
             name = _name(component, document, point)
             for doubt in list_doubts(point.timing):
-                told.setdefault(doubt, []).append(name)
-    for doubt, names in told.items():
+                names_by_doubt.setdefault(doubt, []).append(name)
+    for doubt, names in names_by_doubt.items():
         yield f"{', '.join(names)}: {doubt}"
     loop = document.loop
     if loop.source_decided_by is not None and loop.source_decided_by.startswith("default"):
@@ -150,14 +150,17 @@ def _components(document: GenerationDocument) -> Table:
     rows = tuple(
         Row(
             (
-                Said(None, each.step.value),
+                Formatted(None, each.step.value),
                 each.component,
                 _tokens(each, document),
                 _caches(each),
-                Said(_mean(each), _span(*(short_ms(point.timing.latency_ms.mean) for point in each.points))),
+                Formatted(
+                    _mean(each),
+                    _format_range(*(short_ms(point.timing.latency_ms.mean) for point in each.points)),
+                ),
                 each.times,
-                Said(None, "") if each.total_ms is None else each.total_ms,
-                Said(None, "") if each.share is None else each.share,
+                Formatted(None, "") if each.total_ms is None else each.total_ms,
+                Formatted(None, "") if each.share is None else each.share,
             )
         )
         for each in document.components
@@ -172,7 +175,7 @@ def _components(document: GenerationDocument) -> Table:
         Column("ms in all", Kind.MS, room=9),
         Column("share", Kind.SHARE, room=4, is_bar=True),
     )
-    blank = Said(None, "")
+    blank = Formatted(None, "")
     title = f"{format_many(document.loop.new_tokens, 'token')}"
     whole = 1.0 if document.total_ms else None
     total = (title, "", *(blank,) * 4, document.total_ms, whole)
@@ -189,7 +192,7 @@ def _tokens(component: GenerationComponent, document: GenerationDocument) -> Cel
     axes = _axes(component.points[0])
     found = [size_of(axes, role) for role in _TOKENS[component.step]]
     sizes = [size for size in found if size is not None]
-    return Said(sizes[0], format_count(sizes[0])) if sizes else Said(None, "")
+    return Formatted(sizes[0], format_count(sizes[0])) if sizes else Formatted(None, "")
 
 
 _TOKENS = {
@@ -209,7 +212,7 @@ def _axes(point: GenerationPoint) -> tuple[Axis, ...]:
 
 def _caches(component: GenerationComponent) -> Cell:
     sizes = [point.cache for point in component.points if point.cache is not None]
-    return Said(sizes[0], _span(*map(format_count, sizes))) if sizes else Said(None, "")
+    return Formatted(sizes[0], _format_range(*map(format_count, sizes))) if sizes else Formatted(None, "")
 
 
 def _name(component: GenerationComponent, document: GenerationDocument, point: GenerationPoint) -> str:
@@ -246,20 +249,24 @@ def _groups(document: GenerationDocument) -> Table:
         return [each * scale for each, scale in zip(ms, scales, strict=True)]
 
     rows = [each for each in make_rows(_joined(timings), 0)[0] if any(each.ms)]
-    made = [row(name_row(each), scaled(each.ms), each.level) for each in rows]
+    table_rows = [row(name_row(each), scaled(each.ms), each.level) for each in rows]
     documents = [timing for _, timing in measured]
     first = documents[0]
     if first.by == "group":
         balance = first.group_balance
-        made.append(row(balance.ungrouped.group, scaled(each.ungrouped_ms for each in documents), stays=True))
-        made.append(row(balance.overlap.group, scaled(-each.overlap_ms for each in documents), stays=True))
+        table_rows.append(
+            row(balance.ungrouped.group, scaled(each.ungrouped_ms for each in documents), stays=True)
+        )
+        table_rows.append(
+            row(balance.overlap.group, scaled(-each.overlap_ms for each in documents), stays=True)
+        )
     (unattributed, _), (overhead, _) = outside(first)
-    made.append(row(unattributed, scaled(each.unattributed_ms for each in documents), stays=True))
+    table_rows.append(row(unattributed, scaled(each.unattributed_ms for each in documents), stays=True))
     rest = [
         each.latency_ms.mean - (each.profiled_latency_ms.mean - each.overhead_ms) * scale
         for each, scale in zip(documents, scales, strict=True)
     ]
-    made.append(row(overhead, rest, stays=True))
+    table_rows.append(row(overhead, rest, stays=True))
     title = title_groups(first.by, first.depth)
     means = [each.latency_ms.mean for each in documents]
     return Table(
@@ -269,7 +276,7 @@ def _groups(document: GenerationDocument) -> Table:
             Column("ms in all", Kind.MS, room=9),
             Column("share", Kind.SHARE, room=9, is_bar=True),
         ),
-        tuple(made),
+        tuple(table_rows),
         title=title,
         total=(*row("the mean run", means).cells[:-2], whole, 1.0 if whole else None),
         notes=("ms are scaled to sum to the mean run without the profiler; in all: of all runs of the loop",),
@@ -326,8 +333,8 @@ def _title(component: GenerationComponent, document: GenerationDocument, point: 
 def _alone(name: str, document: TimeDocument) -> Iterator[Block]:
     """Yield the blocks of `time` on one file, for `-v`."""
     page = describe_timing(document)
-    said = (figure.said for figure in page.figures if figure.said)
-    yield Notes(((Code(document.model.path), f": {page.answer}"), *said), name, Detail.MORE)
+    phrases = (figure.phrase for figure in page.figures if figure.phrase)
+    yield Notes(((Code(document.model.path), f": {page.answer}"), *phrases), name, Detail.MORE)
     for block in page.blocks:
         if isinstance(block, Chart) or (isinstance(block, Notes) and block.tone is Tone.WARN):
             continue

@@ -19,25 +19,25 @@ from analyzer.pages.page import (
     Fact,
     Facts,
     Figure,
+    Formatted,
     Kind,
     LateRows,
     Notes,
     Page,
     Row,
-    Said,
     Table,
     Tone,
 )
 from analyzer.pages.shared import (
-    bytes_said,
-    count_said,
+    abbreviate_count,
     count_severities,
+    format_exact_bytes,
+    format_shares,
     list_findings,
-    shares_said,
+    report_group_rule,
+    report_macs,
+    report_reuse,
     table_groups,
-    tell_macs,
-    tell_reuse,
-    tell_rule,
     title_groups,
 )
 from analyzer.text import (
@@ -95,16 +95,20 @@ def _about(document: InspectDocument) -> str:
 def _opsets(model: Model, used: Set[str]) -> str:
     """Return the version of ONNX's own operator set, and of the other sets that nodes use."""
     own, others = "ai.onnx", sorted(model.opsets.keys() & used - {"ai.onnx"})
-    said = [str(model.opsets[own])] if own in model.opsets else []
-    return ", ".join([*said, *(f"{domain} {model.opsets[domain]}" for domain in others)]) or "none"
+    versions = [str(model.opsets[own])] if own in model.opsets else []
+    return ", ".join([*versions, *(f"{domain} {model.opsets[domain]}" for domain in others)]) or "none"
 
 
 def _figures(document: InspectDocument) -> Iterator[Figure]:
     totals, model = document.totals, document.model
     least, most = totals.parameters_at_least, totals.parameters_at_most
-    said = format_many(totals.parameters, "parameter")
+    phrase = format_many(totals.parameters, "parameter")
     yield Figure(
-        "Parameters", format_count(totals.parameters), count_said(totals.parameters), said, totals.parameters
+        "Parameters",
+        format_count(totals.parameters),
+        abbreviate_count(totals.parameters),
+        phrase,
+        totals.parameters,
     )
     hidden = _hidden(document)
     if hidden:
@@ -124,8 +128,8 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
             yield Figure("Quantization", ", ".join(dict.fromkeys(filter(None, kinds))), schemes, schemes)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
-    told = "; ".join(filter(None, [operators, _nested(model)]))
-    yield Figure("Nodes", format_count(model.nodes), told, f"{nodes}{': ' if operators else ''}{operators}")
+    note = "; ".join(filter(None, [operators, _nested(model)]))
+    yield Figure("Nodes", format_count(model.nodes), note, f"{nodes}{': ' if operators else ''}{operators}")
     yield Figure("On disk", format_bytes(totals.file_bytes), _exact(totals.file_bytes))
     stored = f"{format_many(totals.stored_elements, 'element')}, {format_bytes(totals.stored_bytes)}"
     yield Figure("Tensors", format_count(totals.stored_tensors), stored)
@@ -143,14 +147,14 @@ def _hidden(document: InspectDocument) -> str:
         if totals.parameters_at_most is None
         else totals.parameters_at_most - totals.parameters
     )
-    said = [f"{_say_change(least, most)} in PyTorch"] if (least, most) != (0, 0) else []
+    parts = [f"{_format_change(least, most)} in PyTorch"] if (least, most) != (0, 0) else []
     if computed:
         elements = sum(tensor.parameters or tensor.stored_elements for tensor in computed)
-        said.append(f"{format_many(elements, 'element')} computed from an unknown number of parameters")
-    return ", ".join(said)
+        parts.append(f"{format_many(elements, 'element')} computed from an unknown number of parameters")
+    return ", ".join(parts)
 
 
-def _say_change(least: int, most: int) -> str:
+def _format_change(least: int, most: int) -> str:
     """Return how many more, or fewer, in words."""
     if least == most:
         return f"{format_count(abs(least))} {'more' if least > 0 else 'fewer'}"
@@ -166,9 +170,9 @@ def _exact(nbytes: int) -> str:
 
 
 def _nested(model: Model) -> str:
-    said = [format_many(model.functions, "function")] if model.functions else []
-    said += [format_many(model.nested_graphs, "nested graph")] if model.nested_graphs else []
-    return ", ".join(said)
+    parts = [format_many(model.functions, "function")] if model.functions else []
+    parts += [format_many(model.nested_graphs, "nested graph")] if model.nested_graphs else []
+    return ", ".join(parts)
 
 
 _FEW = 4
@@ -182,30 +186,30 @@ def _operators(document: InspectDocument) -> str:
 
 def _precision(document: InspectDocument) -> str:
     """Return the types of learned elements with their shares, the largest first; codes in blocks by their bits."""
-    held: dict[str, int] = defaultdict(int)
+    elements: dict[str, int] = defaultdict(int)
     for tensor in document.tensors:
         if tensor.parameters:
-            held[tensor.dtype] += tensor.parameters
+            elements[tensor.dtype] += tensor.parameters
     for scheme in document.quantization:
         if scheme.scheme == "block":
             label = f"{scheme.bits} bits" + (
                 f" in blocks of {scheme.block_size}" if scheme.block_size else ""
             )
-            _move(held, label, scheme.parameters)
-    return shares_said(list(held.items()), sum(held.values()), 3)
+            _recount(elements, label, scheme.parameters)
+    return format_shares(list(elements.items()), sum(elements.values()), 3)
 
 
 _CODES = ("UINT8", "INT8", "UINT4", "INT4", "UINT2", "INT2")
 
 
-def _move(held: dict[str, int], label: str, count: int) -> None:
+def _recount(elements: dict[str, int], label: str, count: int) -> None:
     """Count elements as codes in blocks, and no longer by the dtype that stores the codes."""
-    for dtype in (*_CODES, *[each for each in held if each not in _CODES]):
-        taken = min(held.get(dtype, 0), count)
-        if taken:
-            held[dtype] -= taken
-            held[label] += taken
-            count -= taken
+    for dtype in (*_CODES, *[each for each in elements if each not in _CODES]):
+        moved = min(elements.get(dtype, 0), count)
+        if moved:
+            elements[dtype] -= moved
+            elements[label] += moved
+            count -= moved
 
 
 _SCHEMES = {
@@ -220,17 +224,19 @@ _AT_RUN_TIME = ("ConvInteger", "DynamicQuantize", "MatMulInteger")
 
 def _schemes(document: InspectDocument) -> str:
     """Return how the codes outside blocks are decoded."""
-    said = {scheme.scheme: _SCHEMES.get(scheme.scheme, "") for scheme in document.quantization}
-    if "dynamic" in said:
+    texts = {scheme.scheme: _SCHEMES.get(scheme.scheme, "") for scheme in document.quantization}
+    if "dynamic" in texts:
         computing = [each for each in document.operators if each.op_type.startswith(_AT_RUN_TIME)]
         nodes = ", ".join(f"{format_count(each.nodes)} {each.op_type}" for each in computing[:2])
-        said["dynamic"] += f": {nodes}" if nodes else ""
-    if len(said) > 1:
+        texts["dynamic"] += f": {nodes}" if nodes else ""
+    if len(texts) > 1:
         tensors = Counter[str]()
         for scheme in document.quantization:
             tensors[scheme.scheme] += scheme.tensors
-        said = {key: f"{text} ({format_many(tensors[key], 'tensor')})" for key, text in said.items() if text}
-    return "; ".join(filter(None, said.values()))
+        texts = {
+            key: f"{text} ({format_many(tensors[key], 'tensor')})" for key, text in texts.items() if text
+        }
+    return "; ".join(filter(None, texts.values()))
 
 
 def _ends(model: Model) -> Facts:
@@ -247,15 +253,15 @@ def _values(values: Sequence[Value]) -> tuple[str, ...]:
     """Return names with dtype and shape; names of one dtype and shape stand together."""
     alike: dict[str, list[str]] = {}
     for value in values:
-        alike.setdefault(say_value(value), []).append(value.name)
-    said = []
+        alike.setdefault(format_value(value), []).append(value.name)
+    lines = []
     for kind, names in alike.items():
         folded = _fold_numbers(names)
         shown = folded if len(folded) <= _MOST - 2 else [*folded[:3], format_others(len(folded) - 3)]
-        said.append(f"{', '.join(shown)} {kind}")
-    if len(said) > _MANY:
-        said = [*said[:_MANY], f"[{len(said) - _MANY} other kinds]"]
-    return tuple(said)
+        lines.append(f"{', '.join(shown)} {kind}")
+    if len(lines) > _MANY:
+        lines = [*lines[:_MANY], f"[{len(lines) - _MANY} other kinds]"]
+    return tuple(lines)
 
 
 def _fold_numbers(names: Sequence[str]) -> list[str]:
@@ -277,8 +283,8 @@ def _fold_numbers(names: Sequence[str]) -> list[str]:
     folded = []
     for (before, after), numbers in runs.items():
         is_run = len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        said = [f"{before}{numbers[0]}-{numbers[-1]}{after}"] if is_run else []
-        folded += said or [f"{before}{number}{after}" for number in numbers] or [order[before, after]]
+        run = [f"{before}{numbers[0]}-{numbers[-1]}{after}"] if is_run else []
+        folded += run or [f"{before}{number}{after}" for number in numbers] or [order[before, after]]
     return folded
 
 
@@ -290,24 +296,24 @@ _MADE_UP = re.compile(r".+_dim_\d+|.+_dynamic_axes_\d+|unk__\d+|[su]\d+|dim_?\d*
 _AXIS = 28
 
 
-def say_value(value: Value) -> str:
+def format_value(value: Value) -> str:
     """Return the dtype and the shape of an input or output; `?` for a size without a meaningful name."""
     dtype = "" if value.dtype == "UNDEFINED" else f"{value.dtype} "
     if value.shape is None:
         return f"{dtype}of any rank"
-    return f"{dtype}{say_dims(value.shape) or 'scalar'}"
+    return f"{dtype}{format_dims(value.shape) or 'scalar'}"
 
 
-def say_dims(dims: Sequence[int | str | None]) -> str:
+def format_dims(dims: Sequence[int | str | None]) -> str:
     """Return a shape; `?` for a size without a meaningful name.
 
-    >>> say_dims(("batch", 3, None)), say_dims(("unk__7", "s18"))
+    >>> format_dims(("batch", 3, None)), format_dims(("unk__7", "s18"))
     ('batch x 3 x ?', '? x ?')
     """
-    return " x ".join(map(_say_dim, dims))
+    return " x ".join(map(_format_dim, dims))
 
 
-def _say_dim(dim: int | str | None) -> str:
+def _format_dim(dim: int | str | None) -> str:
     text = "?" if dim is None else str(dim)
     return "?" if _MADE_UP.fullmatch(text) else shorten(text.rpartition(".")[2] or text, _AXIS)
 
@@ -318,16 +324,16 @@ def _join_absent(document: InspectDocument) -> list[Finding]:
     names = [match[1] for finding in absent if (match := _ABSENT.match(finding.message))]
     if not absent or len(names) < len(absent):
         return document.findings
-    held = {each for finding in absent for each in finding.subjects}
+    missing = {each for finding in absent for each in finding.subjects}
     tensors = [
         tensor
         for tensor in document.tensors
-        if (f"{tensor.graph_path}/{tensor.name}" if tensor.graph_path else tensor.name) in held
+        if (f"{tensor.graph_path}/{tensor.name}" if tensor.graph_path else tensor.name) in missing
     ]
     nbytes = format_bytes(sum(tensor.logical_bytes for tensor in tensors))
-    what = f"{format_many(len(held), 'tensor')}, {nbytes}"
+    what = f"{format_many(len(missing), 'tensor')}, {nbytes}"
     if len(absent) == 1:
-        joined = replace(absent[0], message=f"{names[0]} is missing: {what}", subjects=sorted(held))
+        joined = replace(absent[0], message=f"{names[0]} is missing: {what}", subjects=sorted(missing))
     else:
         message = f"{format_count(len(absent))} external files are missing ({what})"
         joined = replace(absent[0], message=message, subjects=names)
@@ -347,7 +353,7 @@ def _wasted(document: InspectDocument) -> str:
         for finding in document.findings
         if finding.bytes and finding.id in _WASTES
     ]
-    if len(known) == 1 and known[0][1] == totals.wasted_bytes and _tells_bytes(document):
+    if len(known) == 1 and known[0][1] == totals.wasted_bytes and _is_little_wasted(document):
         return ""  # the finding already says it
     if not known and totals.wasted_bytes < _NEGLIGIBLE * totals.file_bytes:
         return ""
@@ -366,7 +372,7 @@ _WASTES = {
 }
 
 
-def _tells_bytes(document: InspectDocument) -> bool:
+def _is_little_wasted(document: InspectDocument) -> bool:
     """Whether so little is wasted that the finding alone is enough."""
     totals = document.totals
     return totals.wasted_bytes < _LITTLE * totals.file_bytes
@@ -378,8 +384,8 @@ _LITTLE, _NEGLIGIBLE = 0.1, 0.01
 def _remarks(document: InspectDocument) -> Iterator[str]:
     """List remarks on groups and counts."""
     totals = document.totals
-    yield from tell_macs(document.macs)
-    yield from tell_rule(document.match, document.groups_from)
+    yield from report_macs(document.macs)
+    yield from report_group_rule(document.match, document.groups_from)
     if "stage" in document.by.split(",") and not document.stages:
         yield "no stages: the model has no convolutional trunk with falling resolution"
     if document.by in ("scope", "block", "stage", "op") and document.tensors and not _has_scopes(document):
@@ -405,7 +411,7 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
         )
     if "block" in document.by.split(","):
         yield from _blocks(document)
-    yield from tell_reuse(document.groups)
+    yield from report_reuse(document.groups)
 
 
 def _has_scopes(document: InspectDocument) -> bool:
@@ -419,13 +425,13 @@ def _blocks(document: InspectDocument) -> Iterator[str]:
     if not document.blocks:
         yield "no repeated structure found"
         return
-    held: dict[str, float] = defaultdict(float)
+    shares: dict[str, float] = defaultdict(float)
     place = document.by.split(",").index("block")
     for group in document.groups:
-        held[group.keys[place] if place < len(group.keys) else ""] += group.share or 0
-    name = max(held, key=lambda each: held[each], default="")
-    if name and not name.startswith("block.") and held[name] > _NEARLY_ALL:
-        yield f"no repeated structure: {name} holds {short_share(held[name])} of the parameters"
+        shares[group.keys[place] if place < len(group.keys) else ""] += group.share or 0
+    name = max(shares, key=lambda each: shares[each], default="")
+    if name and not name.startswith("block.") and shares[name] > _NEARLY_ALL:
+        yield f"no repeated structure: {name} holds {short_share(shares[name])} of the parameters"
     for run in document.blocks:
         modules = tuple(dict.fromkeys(run.modules))
         if modules:
@@ -491,19 +497,21 @@ def _more(document: InspectDocument) -> Iterator[Block]:
     yield Table((Column("dtype"), *columns[1:]), dtypes, detail=Detail.MORE, is_whole=True, title="types")
     yield _tensors(document)
     basis = [(evidence, count) for evidence, count in document.totals.basis.items() if count]
-    told = shares_said([(str(each), count) for each, count in basis], totals.stored_elements, 9) or "nothing"
+    decided_by = (
+        format_shares([(str(each), count) for each, count in basis], totals.stored_elements, 9) or "nothing"
+    )
     facts = [
         Fact("Producer", model.producer or "unknown"),
         Fact("IR version", str(model.ir_version)),
         Fact("Opsets", ", ".join(f"{domain} {version}" for domain, version in sorted(model.opsets.items()))),
-        *(Fact(file.path, bytes_said(file.bytes, format_bytes(file.bytes))) for file in model.files),
+        *(Fact(file.path, format_exact_bytes(file.bytes, format_bytes(file.bytes))) for file in model.files),
         *(
             Fact(f"SHA-256 of {file.path}", file.sha256)
             for file in model.files
             if isinstance(file.sha256, str)
         ),
-        *_called(document),
-        Fact("Elements decided by", told),
+        *_call_facts(document),
+        Fact("Elements decided by", decided_by),
     ]
     yield Facts(tuple(facts), title="About the file", detail=Detail.MORE)
 
@@ -511,7 +519,7 @@ def _more(document: InspectDocument) -> Iterator[Block]:
 _ROLES = ("parameter", "buffer", "quantization", "constant", "unattributed")
 
 
-def _called(document: InspectDocument) -> Iterator[Fact]:
+def _call_facts(document: InspectDocument) -> Iterator[Fact]:
     for call in document.model.calls[:_MOST]:
         yield Fact(
             f"Function {printable_name(call.function)}", f"called by {format_many(call.sites, 'node')}"
@@ -581,9 +589,9 @@ def _tensor(tensor: Tensor) -> Row:
     """Return the row of a tensor, under its PyTorch name if the file tells it."""
     own = f"{tensor.graph_path}/{tensor.name}" if tensor.graph_path else tensor.name
     known = ", ".join(tensor.sources)
-    size: Said | int = tensor.bytes
+    size: Formatted | int = tensor.bytes
     if not tensor.bytes and tensor.logical_bytes:
-        size = Said(0, f"0 B of {format_bytes(tensor.logical_bytes)}")
+        size = Formatted(0, f"0 B of {format_bytes(tensor.logical_bytes)}")
     return Row(
         (
             known or own,
@@ -617,10 +625,10 @@ def _chart(document: InspectDocument) -> Chart:
         ("role", _AT["role"], ""),
         ("dtype", _AT["dtype"], ""),
     ]
-    named = any(tensor.scope for tensor in document.tensors)
-    blocked = any(tensor.block for tensor in document.tensors)
-    chosen = [each for each in arrangements if each[0] not in ("block", "layer role") or blocked]
-    first = document.by if document.by in [each[0] for each in chosen] else "scope" if named else "block"
+    has_scopes = any(tensor.scope for tensor in document.tensors)
+    has_blocks = any(tensor.block for tensor in document.tensors)
+    chosen = [each for each in arrangements if each[0] not in ("block", "layer role") or has_blocks]
+    first = document.by if document.by in [each[0] for each in chosen] else "scope" if has_scopes else "block"
     chosen.sort(key=lambda each: each[0] != first)
     data = {
         "name": 0,

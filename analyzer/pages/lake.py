@@ -21,7 +21,7 @@ from analyzer.pages.page import (
     Row,
     Table,
 )
-from analyzer.pages.shared import count_said
+from analyzer.pages.shared import abbreviate_count
 from analyzer.records import replace
 from analyzer.text import format_bytes, format_count, format_many
 
@@ -32,11 +32,11 @@ def describe_lake(document: LakeDocument) -> Page:
     if document.unreadable:
         counts.append(f"{format_count(document.unreadable)} unreadable")
     size, shards = format_bytes(document.bytes), format_many(document.shards, "shard")
-    told = [f"{size} in {shards}, {format_count(document.written)} written now"]
-    ask = f"onnxledger sql {shlex.quote(document.lake)} --question"
+    notes = [f"{size} in {shards}, {format_count(document.written)} written now"]
+    command = f"onnxledger sql {shlex.quote(document.lake)} --question"
     if document.unreadable:
-        told.append(f"{ask} errors lists unreadable models, and the reasons")
-    told.append(f"{ask} list lists the questions")
+        notes.append(f"{command} errors lists unreadable models, and the reasons")
+    notes.append(f"{command} list lists the questions")
     rows = tuple(Row((each.table, each.rows)) for each in document.tables)
     tables = Table((Column("table"), Column("rows", Kind.COUNT, room=9)), rows, title="table", is_whole=True)
     return Page(
@@ -44,7 +44,7 @@ def describe_lake(document: LakeDocument) -> Page:
         question="What was read into this lake?",
         subject=document.lake,
         answer=f"{format_many(document.models, 'model')}: {', '.join(counts)}",
-        blocks=(Notes(tuple(told), detail=Detail.FIRST), tables),
+        blocks=(Notes(tuple(notes), detail=Detail.FIRST), tables),
     )
 
 
@@ -90,12 +90,12 @@ def describe_tables(
 
 
 def _figures(row: dict[str, Any]) -> Iterator[Figure]:
-    models, lost = row["models"], row["unreadable"]
+    models, unreadable_count = row["models"], row["unreadable"]
     parameters, size, copied = (row[key] or 0 for key in ("parameters", "file_bytes", "copied_bytes"))
-    unread = f"{format_count(lost)} unreadable"
+    unread = f"{format_count(unreadable_count)} unreadable"
     yield Figure("Models", format_count(models), unread, f"{format_many(models, 'model')}, {unread}")
     many = format_many(parameters, "parameter")
-    yield Figure("Parameters", format_count(parameters), count_said(parameters), many)
+    yield Figure("Parameters", format_count(parameters), abbreviate_count(parameters), many)
     yield Figure("On disk", format_bytes(size), format_many(size, "byte"), f"{format_bytes(size)} on disk")
     yield Figure(
         "Copies", format_bytes(copied), format_many(copied, "byte"), f"{format_bytes(copied)} in copies"

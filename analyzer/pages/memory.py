@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from analyzer.documents.cost import CostDocument
 from analyzer.documents.memory import FittingSize
 from analyzer.pages.page import Block, Chart, Column, Detail, Fact, Facts, Kind, Notes, Row, Table
-from analyzer.pages.shared import say_expression
+from analyzer.pages.shared import format_expression
 from analyzer.text import format_bytes, format_count
 
 
@@ -53,7 +53,7 @@ def _lines(document: CostDocument) -> Iterator[Block]:
                 line.line,
                 line.value,
                 "not known" if line.value is None else line.basis.value,
-                _said(line.expression, line.value),
+                _format_symbolic(line.expression, line.value),
             )
         )
         for line in document.memory
@@ -84,11 +84,11 @@ def _axis(name: str) -> str:
     return f"axis_{name}" if name[:1].isdigit() else name
 
 
-def _said(expression: str | None, value: int | None) -> str:
+def _format_symbolic(expression: str | None, value: int | None) -> str:
     """Return the expression, unless it is only the number."""
     if expression is None or expression == str(value):
         return ""
-    return say_expression(expression)
+    return format_expression(expression)
 
 
 def _peak(document: CostDocument) -> Iterator[Block]:

@@ -84,7 +84,7 @@ class Kind(Enum):
         return self.is_number and self not in (Kind.RATIO, Kind.NOISE, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
-class Said(Frozen):
+class Formatted(Frozen):
     """A number with its own text in place of the format of its kind, such as `12 x 7,087,872`."""
 
     value: float | None
@@ -121,7 +121,7 @@ Piece: TypeAlias = "str | Math | Code | Link"
 Prose: TypeAlias = "str | tuple[Piece, ...]"
 """A sentence; its text may come from a file, and is untrusted."""
 
-Cell: TypeAlias = "int | float | str | Said | Math | tuple[Piece, ...] | None"
+Cell: TypeAlias = "int | float | str | Formatted | Math | tuple[Piece, ...] | None"
 """Content of a cell. Text is untrusted, and each format escapes it. None: unknown, or not applicable."""
 
 
@@ -303,7 +303,7 @@ class Figure(NamedTuple):
     label: str
     value: str
     note: str = ""
-    said: str = ""
+    phrase: str = ""
     """The figure in a sentence of figures, `109,482,240 parameters`; empty: only tiles show it."""
     number: int | None = None
     """The plain number, which a number of another document may be compared with."""
@@ -336,7 +336,7 @@ def list_verdicts(page: Page) -> list[Notes]:
 
 def number_of(cell: Cell) -> float | None:
     """Return the number in a cell; None if it holds none."""
-    value = cell.value if isinstance(cell, Said) else cell
+    value = cell.value if isinstance(cell, Formatted) else cell
     return value if isinstance(value, int | float) else None
 
 
@@ -345,10 +345,10 @@ def pieces_of(prose: Prose) -> tuple[Piece, ...]:
     return (prose,) if isinstance(prose, str) else prose
 
 
-def say_prose(prose: Prose) -> str:
+def format_prose(prose: Prose) -> str:
     """Return the text of a sentence, not escaped.
 
-    >>> say_prose(("cache: ", Math("2*D", "2 D"), " elements"))
+    >>> format_prose(("cache: ", Math("2*D", "2 D"), " elements"))
     'cache: 2*D elements'
     """
     return "".join(each if isinstance(each, str) else each.text for each in pieces_of(prose))
@@ -375,16 +375,18 @@ _WRITERS = {
 }
 
 
-def say(cell: Cell, kind: Kind) -> str:
+def format_cell(cell: Cell, kind: Kind) -> str:
     """Return the text of a cell, not escaped; "-" for an unknown number.
 
-    >>> say(1234, Kind.COUNT), say(None, Kind.BYTES), say(0.2177, Kind.SHARE), say(None, Kind.TEXT)
-    ('1,234', '-', '21.8 %', '')
+    >>> format_cell(1234, Kind.COUNT), format_cell(None, Kind.BYTES)
+    ('1,234', '-')
+    >>> format_cell(0.2177, Kind.SHARE), format_cell(None, Kind.TEXT)
+    ('21.8 %', '')
     """
-    if isinstance(cell, Said | Math):
+    if isinstance(cell, Formatted | Math):
         return cell.text
     if isinstance(cell, str | tuple):
-        return say_prose(cell)
+        return format_prose(cell)
     if cell is None:
         return "-" if kind.is_number else ""
     return _WRITERS[kind](cell) if kind in _WRITERS else str(cell)
@@ -401,7 +403,7 @@ def name_rows(table: Table) -> list[Cell]:
     if table.columns[0].kind is not Kind.NAME:
         return [row.cells[0] for row in rows]
     above: list[str] = []
-    named: list[Cell] = []
+    shortened: list[Cell] = []
     for row in rows:
         name = row.cells[0]
         del above[row.level :]
@@ -415,9 +417,9 @@ def name_rows(table: Table) -> list[Cell]:
                 ),
                 name,
             )
-        named.append(short)
+        shortened.append(short)
         above.append(name if isinstance(name, str) else "")
-    return named
+    return shortened
 
 
 _GAPS = (".", " / ", " ")
@@ -441,7 +443,7 @@ def cut_table(table: Table, rows: int, *, verbose: bool = False) -> Table:
         cut = cut_table(replace(table, rows=free, ample=1, brief=0), rows)
         return replace(cut, rows=(*cut.rows, *(row for row in table.rows if row.stays)))
     if any(row.level for row in table.rows):
-        return _close(table, rows)
+        return _collapse_levels(table, rows)
     ordered = list(table.rows)
     if table.order is not None:
         column = table.order
@@ -454,7 +456,7 @@ _BRIEF = 4
 """Rows of any other table for each row of a brief table."""
 
 
-def _close(table: Table, rows: int) -> Table:
+def _collapse_levels(table: Table, rows: int) -> Table:
     """Remove the lowest levels of a tree: the sums of a row include the rows under it."""
     deepest = 0
     while sum(row.level <= deepest + 1 for row in table.rows) <= rows:
@@ -462,8 +464,8 @@ def _close(table: Table, rows: int) -> Table:
     shown = tuple(row for row in table.rows if row.level <= deepest)
     closed = len(table.rows) - len(shown)
     note = f"{format_doing(closed, 'row', 'are')} under these and not shown; -n 0 shows all"
-    told = replace(table, rows=shown, brief=0, notes=(*table.notes, note))
-    return told if len(shown) <= rows else replace(cut_table(told, rows), notes=told.notes)
+    collapsed = replace(table, rows=shown, brief=0, notes=(*table.notes, note))
+    return collapsed if len(shown) <= rows else replace(cut_table(collapsed, rows), notes=collapsed.notes)
 
 
 def shown_columns(table: Table) -> list[tuple[int, Column]]:
@@ -471,14 +473,16 @@ def shown_columns(table: Table) -> list[tuple[int, Column]]:
     return [
         (at, column)
         for at, column in enumerate(table.columns)
-        if not column.is_hidden and (not at or _says_something(table, at))
+        if not column.is_hidden and (not at or _has_content(table, at))
     ]
 
 
-def _says_something(table: Table, at: int) -> bool:
+def _has_content(table: Table, at: int) -> bool:
     column = table.columns[at]
     is_needed = column.kind.is_number or column.room >= _STAYS or not column.title or not table.rows
-    return is_needed or any(say(row.cells[at], column.kind) for row in table.rows if at < len(row.cells))
+    return is_needed or any(
+        format_cell(row.cells[at], column.kind) for row in table.rows if at < len(row.cells)
+    )
 
 
 _STAYS = 9
@@ -491,5 +495,5 @@ def _sum_others(table: Table, left: Sequence[Row]) -> Row:
         values = [number_of(row.cells[at]) for row in left]
         known = [value for value in values if value is not None]
         is_sum = column.kind.adds and known
-        cells.append(sum(known) if is_sum else None if not column.kind.is_number else Said(None, ""))
+        cells.append(sum(known) if is_sum else None if not column.kind.is_number else Formatted(None, ""))
     return Row(tuple(cells))

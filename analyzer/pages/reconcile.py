@@ -16,22 +16,22 @@ from analyzer.pages.page import (
     Fact,
     Facts,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Row,
-    Said,
     Table,
     Tone,
 )
 from analyzer.pages.shared import (
-    count_said,
+    abbreviate_count,
+    format_source,
     list_findings,
     natural_list,
-    say_source,
+    report_group_rule,
+    report_reuse,
     table_groups,
-    tell_reuse,
-    tell_rule,
     title_groups,
 )
 from analyzer.reconciliation.lines import UNBALANCED
@@ -73,7 +73,7 @@ def describe_reconciliation(document: ReconcileDocument) -> Page:
 
 def _subject(document: ReconcileDocument) -> str:
     """Return the path of the file, and a name of PyTorch's side."""
-    names = say_source(document.against)
+    names = format_source(document.against)
     return f"{document.model.path}{f' against {names}' if names else ''}"
 
 
@@ -81,35 +81,39 @@ def _answer(document: ReconcileDocument) -> str:
     if not document.balanced:
         lines = [row for row in document.bridge if row.line in UNBALANCED and row.tensors]
         lines.sort(key=lambda row: -row.elements)
-        told = ", ".join(f"{row.line} {format_count(row.tensors)}" for row in lines)
-        return f"DOES NOT BALANCE{f': {told}' if told else ''}"
+        counts = ", ".join(f"{row.line} {format_count(row.tensors)}" for row in lines)
+        return f"DOES NOT BALANCE{f': {counts}' if counts else ''}"
     how = {"none": " by names and shapes only", "sampled": f" at {SAMPLES} positions of each tensor"}
-    many = len(document.parameters)
-    held = (
-        f"the one PyTorch parameter is {_held(document)}"
-        if many == 1
-        else f"all {format_count(many)} PyTorch parameters are {_held(document)}"
+    count = len(document.parameters)
+    verdict = (
+        f"the one PyTorch parameter is {_location(document)}"
+        if count == 1
+        else f"all {format_count(count)} PyTorch parameters are {_location(document)}"
     )
-    return f"balanced{how.get(document.content, '')}, unexplained 0: {held}"
+    return f"balanced{how.get(document.content, '')}, unexplained 0: {verdict}"
 
 
-def _held(document: ReconcileDocument) -> str:
+def _location(document: ReconcileDocument) -> str:
     """Return where the parameters are: in the file, or on which lines outside it."""
-    left = [row.line for row in document.bridge if row.line in ("unused", "outside") and row.tensors]
+    lines = [row.line for row in document.bridge if row.line in ("unused", "outside") and row.tensors]
     return (
-        f"in the file or {' or '.join(left)}, and nothing else is"
-        if left
+        f"in the file or {' or '.join(lines)}, and nothing else is"
+        if lines
         else "in the file, and nothing else is"
     )
 
 
 def _figures(document: ReconcileDocument) -> Iterator[Figure]:
     pytorch, onnx = document.pytorch, document.onnx
-    yield Figure("In PyTorch", format_count(pytorch.parameters), count_said(pytorch.parameters))
-    yield Figure("In the file", format_count(onnx.parameters), count_said(onnx.parameters))
-    yield Figure("Stored elements", format_count(onnx.stored_elements), count_said(onnx.stored_elements))
+    yield Figure("In PyTorch", format_count(pytorch.parameters), abbreviate_count(pytorch.parameters))
+    yield Figure("In the file", format_count(onnx.parameters), abbreviate_count(onnx.parameters))
     yield Figure(
-        "Counted without PyTorch", format_count(onnx.parameters_alone), count_said(onnx.parameters_alone)
+        "Stored elements", format_count(onnx.stored_elements), abbreviate_count(onnx.stored_elements)
+    )
+    yield Figure(
+        "Counted without PyTorch",
+        format_count(onnx.parameters_alone),
+        abbreviate_count(onnx.parameters_alone),
     )
 
 
@@ -130,7 +134,11 @@ def _blocks(document: ReconcileDocument) -> Iterator[Block]:
     )
     yield groups
     yield Notes(
-        (*tell_rule(document.match, document.groups_from), *_trained(document), *tell_reuse(document.groups))
+        (
+            *report_group_rule(document.match, document.groups_from),
+            *_trained(document),
+            *report_reuse(document.groups),
+        )
     )
     yield _evaluated(document)
     yield _nearest(document)
@@ -162,10 +170,10 @@ def _extent(document: ReconcileDocument) -> Iterator[str]:
         parts.append(f"{format_many(compared.sampled, 'element')} at {SAMPLES} positions and by sums")
     if compared.none > absent:
         parts.append(f"{format_many(compared.none - absent, 'element')} by name and shape only")
-    told = f"compared: {', '.join(parts) or 'nothing'}"
+    extent = f"compared: {', '.join(parts) or 'nothing'}"
     if document.against.get("parameters_by") == BY_NAMES:
-        told += "; parameters and buffers distinguished by name"
-    yield told
+        extent += "; parameters and buffers distinguished by name"
+    yield extent
     yield f"wiring: {_wiring(document)}"
     is_differing = any(row.line == "differing" and row.tensors for row in document.bridge)
     if is_differing and document.against.get("weights") == "factory":
@@ -176,23 +184,23 @@ def _wiring(document: ReconcileDocument) -> str:
     wiring = document.wiring
     whole = len(document.parameters)
     placed = wiring.checked - wiring.misplaced
-    told = f"{format_count(placed)} of {format_many(whole, 'parameter')} read where PyTorch reads them"
+    statement = f"{format_count(placed)} of {format_many(whole, 'parameter')} read where PyTorch reads them"
     if wiring.checked and whole > wiring.checked:
-        told += f", {format_count(whole - wiring.checked)} not known"
+        statement += f", {format_count(whole - wiring.checked)} not known"
     if not wiring.checked:
-        told = "the parameter that each node reads was not compared"
+        statement = "the parameter that each node reads was not compared"
         if document.reads == "as-exported":
-            return f"as exported; {told}"
+            return f"as exported; {statement}"
     if wiring.program == "same":
-        return f"{told}; computes the same as PyTorch's program (verify --static)"
+        return f"{statement}; computes the same as PyTorch's program (verify --static)"
     if wiring.program == "differs":
-        return f"{told}; computes a different program from PyTorch's"
+        return f"{statement}; computes a different program from PyTorch's"
     if document.reads == "as-exported":
-        return f"{told}; wired as exported"
+        return f"{statement}; wired as exported"
     if document.reads == "differs":
         first = f", first in {wiring.first}" if wiring.first else ""
-        return f"{told}; wiring differs from the export{first}"
-    return f"{told}; not a proof that it computes the same"
+        return f"{statement}; wiring differs from the export{first}"
+    return f"{statement}; not a proof that it computes the same"
 
 
 def _waterfall(document: ReconcileDocument) -> Iterator[Block]:
@@ -225,7 +233,7 @@ _BRIDGE = (
 
 def _bridge(document: ReconcileDocument) -> Table:
     start = document.pytorch.parameters
-    whole = Said(start, format_count(start))
+    whole = Formatted(start, format_count(start))
     first = Row(("PyTorch", len(document.parameters), start, whole, whole, None))
     rows = [_line(row) for row in document.bridge if row.tensors or row.line == "unexplained"]
     onnx = document.onnx
@@ -233,8 +241,8 @@ def _bridge(document: ReconcileDocument) -> Table:
         "ONNX",
         len(document.tensors),
         onnx.stored_elements,
-        Said(onnx.parameters, format_count(onnx.parameters)),
-        Said(onnx.stored_elements, format_count(onnx.stored_elements)),
+        Formatted(onnx.parameters, format_count(onnx.parameters)),
+        Formatted(onnx.stored_elements, format_count(onnx.stored_elements)),
         None,
     )
     return Table(_BRIDGE, (first, *rows), title="bridge", total=total, is_whole=True)
@@ -256,8 +264,8 @@ def _trained(document: ReconcileDocument) -> Iterator[str]:
             if isinstance(each.frozen, int) and each.frozen
         ]
         groups.sort(key=lambda each: (-each[1], each[0]))
-        named = natural_list([f"{name} {format_count(count)}" for name, count in groups], 5)
-        yield f"{format_many(frozen, 'parameter')} frozen (requires_grad is false){f': {named}' if named else ''}"
+        listed = natural_list([f"{name} {format_count(count)}" for name, count in groups], 5)
+        yield f"{format_many(frozen, 'parameter')} frozen (requires_grad is false){f': {listed}' if listed else ''}"
 
 
 def _evaluated(document: ReconcileDocument) -> Table:
@@ -336,7 +344,7 @@ def _parameters(document: ReconcileDocument) -> Table:
         for each in document.parameters
     )
     elements = sum(each.elements for each in document.parameters)
-    total: tuple[Cell, ...] = ("total", "", elements, "", "", "", Said(None, ""), "", "", "", "")
+    total: tuple[Cell, ...] = ("total", "", elements, "", "", "", Formatted(None, ""), "", "", "", "")
     return Table(
         _PARAMETERS,
         rows,

@@ -18,23 +18,23 @@ from analyzer.pages.page import (
     Facts,
     Figure,
     Findings,
+    Formatted,
     Kind,
     Notes,
     Page,
     Problem,
     Row,
-    Said,
     Table,
     Tone,
 )
-from analyzer.pages.shared import say_source
+from analyzer.pages.shared import format_source
 from analyzer.reconciliation.lines import Line
 from analyzer.text import format_bytes, format_count, format_many, format_shape, short_count
 
 
 def describe_recovery(document: RecoverDocument) -> Page:
     """Describe a recovery: number of tensors, tensors that are inexact or lost, and the line of each."""
-    names = say_source(document.against)
+    names = format_source(document.against)
     return Page(
         kind="recover",
         question="The state dict that it holds",
@@ -79,8 +79,8 @@ def _blocks(document: RecoverDocument) -> Iterator[Block]:
     yield _reasons("without a PyTorch name", unnamed)
     yield _state("parameters", document.parameters)
     yield _state("buffers", document.buffers)
-    told = tuple(Fact(key, value) for key, value in sorted(document.against.items()))
-    yield Facts(told, title="source of the names", detail=Detail.MORE)
+    facts = tuple(Fact(key, value) for key, value in sorted(document.against.items()))
+    yield Facts(facts, title="source of the names", detail=Detail.MORE)
     tied = tuple(f"tied: {', '.join(names)}" for names in document.tied)
     if tied:
         yield Notes(tied, title="written once", detail=Detail.MORE)
@@ -89,12 +89,12 @@ def _blocks(document: RecoverDocument) -> Iterator[Block]:
 def _written(document: RecoverDocument) -> Iterator[Block]:
     """Tell where the state dict is, or why there is none, and how far values were compared."""
     if document.output is not None:
-        told, tone = f"written to {document.output}", Tone.PLAIN
+        message, tone = f"written to {document.output}", Tone.PLAIN
     elif document.lossless and document.lossy:
-        told, tone = f"NOT WRITTEN: {format_many(len(document.lossy), 'tensor')} lost bits", Tone.BAD
+        message, tone = f"NOT WRITTEN: {format_many(len(document.lossy), 'tensor')} lost bits", Tone.BAD
     else:
-        told, tone = "NOT WRITTEN: there is nothing to write", Tone.BAD
-    yield Notes((told,), tone=tone, detail=Detail.FIRST)
+        message, tone = "NOT WRITTEN: there is nothing to write", Tone.BAD
+    yield Notes((message,), tone=tone, detail=Detail.FIRST)
     compared = {
         "none": "values not compared",
         "sampled": f"values compared at {SAMPLES} positions of each tensor",
@@ -123,9 +123,9 @@ _DIFFERING = "values differ from PyTorch's: the file's were taken"
 _GUESSED = "square, and the comparison cannot tell it from its transpose"
 
 
-def _by_reason(severity: str, head: str, told: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+def _by_reason(severity: str, head: str, tensors: Iterable[tuple[str, str]]) -> Iterator[Problem]:
     reasons: dict[str, list[str]] = defaultdict(list)
-    for reason, name in told:
+    for reason, name in tensors:
         reasons[reason].append(name)
     for reason, names in reasons.items():
         many = f"{format_many(len(names), 'tensor')} " if len(names) > 1 else ""
@@ -209,7 +209,7 @@ def _state(title: str, tensors: Sequence[StateTensor]) -> Table:
         for each in tensors
     )
     elements = sum(_numel(each.shape) for each in tensors)
-    total: tuple[Cell, ...] = ("total", "", "", elements, "", "", "", Said(None, ""), "")
+    total: tuple[Cell, ...] = ("total", "", "", elements, "", "", "", Formatted(None, ""), "")
     return Table(
         columns,
         rows,

@@ -17,10 +17,10 @@ from analyzer.pages.page import (
     Chart,
     Column,
     Findings,
+    Formatted,
     Kind,
     Problem,
     Row,
-    Said,
     Table,
 )
 from analyzer.text import format_bytes, format_count, format_doing, format_many, short_count, short_share
@@ -50,12 +50,12 @@ def list_findings(
             subjects = (
                 subjects[0].removesuffix(f": {tail}"),
             )  # the message already begins with the count of a single subject
-        short = _say_short(each)
+        short = _shorten_finding(each)
         problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
     return Findings(tuple(problems), is_short=is_short)
 
 
-def _say_short(finding: Finding | ModelFinding) -> str:
+def _shorten_finding(finding: Finding | ModelFinding) -> str:
     """Return a finding in a few words: a count and the problem; `explain` gives the cause and the remedy."""
     words = _SHORT.get(finding.id)
     count = _COUNT.match(finding.message)
@@ -96,33 +96,35 @@ def natural_list(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
-def say_source(source: Mapping[str, str]) -> str:
+def format_source(source: Mapping[str, str]) -> str:
     """Describe PyTorch's side: the class, its source, and the kind of its weights.
 
-    >>> say_source({"class": "BertModel", "source": "gpt2", "weights": "random"})
+    >>> format_source({"class": "BertModel", "source": "gpt2", "weights": "random"})
     'BertModel, gpt2, random weights'
     """
     weights = source.get("weights", "")
-    said = {"random": "random weights", "fresh": "weights as they are initialised"}.get(weights, weights)
+    weights_kind = {"random": "random weights", "fresh": "weights as they are initialised"}.get(
+        weights, weights
+    )
     if weights == "factory" and "seed" in source:
-        said = f"weights made by the factory, seed {source['seed']}"
-    return ", ".join(value for value in (source.get("class"), source.get("source"), said) if value)
+        weights_kind = f"weights made by the factory, seed {source['seed']}"
+    return ", ".join(value for value in (source.get("class"), source.get("source"), weights_kind) if value)
 
 
-def say_expression(text: str) -> str:
+def format_expression(text: str) -> str:
     """Return a polynomial as people write it, with separators in its numbers.
 
-    >>> say_expression("7077888*b*s + 1536*b*s**2")
+    >>> format_expression("7077888*b*s + 1536*b*s**2")
     '7,077,888 b s + 1,536 b s^2'
     """
-    said = re.sub(r"(?<![\w.])\d{4,}", lambda found: format_count(int(found[0])), text)
-    return said.replace("**", "^").replace("*", " ")
+    separated = re.sub(r"(?<![\w.])\d{4,}", lambda found: format_count(int(found[0])), text)
+    return separated.replace("**", "^").replace("*", " ")
 
 
-def bytes_said(exact: int, short: str) -> str:
+def format_exact_bytes(exact: int, short: str) -> str:
     """Return a number of bytes, short and exact.
 
-    >>> bytes_said(2048, "2.00 KiB"), bytes_said(5, "5 B")
+    >>> format_exact_bytes(2048, "2.00 KiB"), format_exact_bytes(5, "5 B")
     ('2.00 KiB (2,048 bytes)', '5 B')
     """
     return f"{short} ({format_many(exact, 'byte')})" if exact >= 1024 else short
@@ -217,7 +219,7 @@ def _split_empty(rows: Sequence[TreeRow], *, is_own: bool) -> tuple[list[TreeRow
 def _group(row: TreeRow, parameters: int) -> Row:
     count: Cell = row.total_parameters
     if row.count > 1 and row.parameters:
-        count = Said(row.total_parameters, f"{format_count(row.count)} x {format_count(row.parameters)}")
+        count = Formatted(row.total_parameters, f"{format_count(row.count)} x {format_count(row.parameters)}")
     share = row.total_parameters / parameters if parameters else None
     name = row.group or "[root]"
     cells = (name, count, share, row.stored_elements, row.bytes, row.tensors, row.nodes, *_macs(row))
@@ -226,39 +228,39 @@ def _group(row: TreeRow, parameters: int) -> Row:
 
 def _macs(of: TreeRow | Group, sign: int = 1) -> tuple[Cell, ...]:
     """Return the last cell of a row, if the table has a column of MACs."""
-    return () if of.macs is UNSET else (say_macs(sign * of.macs, of.nodes_without_macs),)
+    return () if of.macs is UNSET else (format_macs(sign * of.macs, of.nodes_without_macs),)
 
 
-def _sum_macs(rows: Sequence[TreeRow | Group], twice: Group | None = None) -> tuple[Cell, ...]:
+def _sum_macs(rows: Sequence[TreeRow | Group], overlap: Group | None = None) -> tuple[Cell, ...]:
     """Return the last cell of a sum, if the table has a column of MACs."""
     known = [row for row in rows if row.macs is not UNSET]
     if not known:
         return ()
-    macs = sum(row.macs or 0 for row in known) - ((twice and twice.macs) or 0)
-    return (say_macs(macs, sum(row.nodes_without_macs or 0 for row in known)),)
+    macs = sum(row.macs or 0 for row in known) - ((overlap and overlap.macs) or 0)
+    return (format_macs(macs, sum(row.nodes_without_macs or 0 for row in known)),)
 
 
-def say_macs(macs: int, unknown: int | UnsetType) -> Cell:
+def format_macs(macs: int, unknown: int | UnsetType) -> Cell:
     """Return a count of multiply-accumulates; in words if the work of a node is unknown."""
     if not unknown:
         return macs
-    return Said(macs, f"{format_count(macs)} or more" if macs else "unknown")
+    return Formatted(macs, f"{format_count(macs)} or more" if macs else "unknown")
 
 
-def tell_macs(macs: CountedMacs | UnsetType) -> Iterator[str]:
+def report_macs(macs: CountedMacs | UnsetType) -> Iterator[str]:
     """Tell the sizes at which multiply-accumulates were counted, and the number of nodes without a count."""
     if macs is UNSET:
         return
     at = ", ".join(f"{axis}={size}" for axis, size in macs.at.items())
     sizes = f"at {at}" if at else "of a run"
-    told = [f"MACs: {format_count(macs.total)} {sizes}"]
+    parts = [f"MACs: {format_count(macs.total)} {sizes}"]
     if macs.unknown:
-        told.append(
+        parts.append(
             f"without {format_many(macs.unknown, 'node')} of unknown work (`onnxledger cost` names them)"
         )
     if macs.choices:
-        told.append(f"for {format_many(macs.choices, 'If')} the branch with the most work")
-    yield ", ".join(told)
+        parts.append(f"for {format_many(macs.choices, 'If')} the branch with the most work")
+    yield ", ".join(parts)
 
 
 def _without_parameters(rows: Sequence[TreeRow]) -> Row:
@@ -266,7 +268,7 @@ def _without_parameters(rows: Sequence[TreeRow]) -> Row:
     sums: list[Cell] = [sum(getattr(row, key) for row in rows) for key in keys]
     sums += _sum_macs(rows)
     groups = sum(row.count for row in rows)
-    return Row((Said(None, f"[{format_count(groups)} groups with 0]"), 0, 0.0, *sums))
+    return Row((Formatted(None, f"[{format_count(groups)} groups with 0]"), 0, 0.0, *sums))
 
 
 def _balancing(group: Group, sign: int, parameters: int) -> Row:
@@ -313,7 +315,7 @@ def chart_groups(table: Table, measures: Sequence[str] = ("parameters", "bytes",
 _FEW = 3
 
 
-def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
+def report_reuse(groups: Sequence[Group]) -> Iterator[str]:
     """Tell which groups are used more than once, and their parameters if each use had its own."""
     reused = [group for group in groups if group.unshared_parameters > group.parameters > 0]
     reused.sort(key=lambda group: group.parameters - group.unshared_parameters)
@@ -344,30 +346,30 @@ def _without_prefix(names: Sequence[str]) -> list[str]:
     return [first, *(name.removeprefix(f"{above}.") if above else name for name in others)]
 
 
-def tell_rule(match: str | None, *origins: str | None) -> Iterator[str]:
+def report_group_rule(match: str | None, *origins: str | None) -> Iterator[str]:
     """Tell where the user's groups come from, and which of them count an entry; nothing without such groups."""
     if match is None:
         return
     rule = {"all": "all that match", "first": "the first that matches"}[match]
-    named = " and ".join(origin for origin in dict.fromkeys(origins) if origin is not None)
-    yield f"Groups{' from ' if named else ''}{named}, each tensor in {rule}"
+    sources = " and ".join(origin for origin in dict.fromkeys(origins) if origin is not None)
+    yield f"Groups{' from ' if sources else ''}{sources}, each tensor in {rule}"
 
 
-def shares_said(parts: Sequence[tuple[str, int]], whole: int, most: int = 4) -> str:
+def format_shares(parts: Sequence[tuple[str, int]], whole: int, most: int = 4) -> str:
     """Return parts with their shares, the largest first.
 
-    >>> shares_said([("FLOAT", 1), ("INT8", 3)], 4)
+    >>> format_shares([("FLOAT", 1), ("INT8", 3)], 4)
     'INT8 75.0 %, FLOAT 25.0 %'
     """
     ordered = sorted(parts, key=lambda part: (-part[1], part[0]))
-    said = [f"{name} {short_share(count / whole)}" for name, count in ordered[:most] if whole and count]
-    return ", ".join(said) + (", ..." if len([part for part in ordered if part[1]]) > most else "")
+    shares = [f"{name} {short_share(count / whole)}" for name, count in ordered[:most] if whole and count]
+    return ", ".join(shares) + (", ..." if len([part for part in ordered if part[1]]) > most else "")
 
 
-def count_said(count: int) -> str:
+def abbreviate_count(count: int) -> str:
     """Return a count in short form if it is 1000 or more; else "".
 
-    >>> count_said(109_482_240), count_said(12)
+    >>> abbreviate_count(109_482_240), abbreviate_count(12)
     ('109.48 M', '')
     """
     return short_count(count) if abs(count) >= 1000 else ""

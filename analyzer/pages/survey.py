@@ -23,7 +23,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.pages.shared import chart_groups, count_said, count_severities, shares_said
+from analyzer.pages.shared import abbreviate_count, chart_groups, count_severities, format_shares
 from analyzer.records import replace
 from analyzer.text import format_bytes, format_count, format_many
 
@@ -55,18 +55,18 @@ def _errors(row: Surveyed) -> bool:
 
 def _answer(document: SurveyDocument) -> str:
     totals = document.totals
-    told = [format_many(totals.models, "model")]
+    counts = [format_many(totals.models, "model")]
     if unread := totals.models - totals.readable:
-        told.append(f"{format_count(unread)} unreadable")
+        counts.append(f"{format_count(unread)} unreadable")
     if wrong := sum(isinstance(row, Surveyed) and _errors(row) for row in document.models):
-        told.append(f"{format_count(wrong)} with errors")
-    return ", ".join(told)
+        counts.append(f"{format_count(wrong)} with errors")
+    return ", ".join(counts)
 
 
 def _figures(document: SurveyDocument) -> Iterator[Figure]:
     totals = document.totals
     yield Figure("Models", format_count(totals.models), f"{format_count(totals.readable)} readable")
-    short = count_said(totals.parameters)
+    short = abbreviate_count(totals.parameters)
     many = format_many(totals.parameters, "parameter")
     yield Figure(
         "Parameters", format_count(totals.parameters), short, f"{many}{f' ({short})' if short else ''}"
@@ -77,7 +77,7 @@ def _figures(document: SurveyDocument) -> Iterator[Figure]:
     yield Figure(
         "Stored elements",
         format_count(totals.stored_elements),
-        count_said(totals.stored_elements),
+        abbreviate_count(totals.stored_elements),
         f"{stored} stored",
     )
 
@@ -90,7 +90,7 @@ def _blocks(document: SurveyDocument) -> Iterator[Block]:
     problems = tuple(_problems(document))
     if problems:
         yield Findings(problems, title="findings by kind", detail=Detail.SHOWN)
-    yield _told(document)
+    yield _findings(document)
 
 
 _HIDDEN = "in PyTorch"
@@ -183,8 +183,8 @@ def _hidden(models: Sequence[Totals]) -> str:
 
 def _precision(row: Surveyed) -> str:
     """Return the dtype of most stored elements, and its share."""
-    held = [(each.dtype, each.stored_elements) for each in row.dtypes]
-    return shares_said(held, sum(count for _, count in held), 1).removesuffix(", ...")
+    elements = [(each.dtype, each.stored_elements) for each in row.dtypes]
+    return format_shares(elements, sum(count for _, count in elements), 1).removesuffix(", ...")
 
 
 _WORST_FIRST = ("error", "warning", "note")
@@ -193,32 +193,36 @@ _WORST_FIRST = ("error", "warning", "note")
 def _problems(document: SurveyDocument) -> Iterator[Problem]:
     """Yield unreadable models by reason, then each kind of finding with its models, the worst first."""
     folder = _folder(document)
-    lost: dict[str, list[str]] = defaultdict(list)
+    unreadable: dict[str, list[str]] = defaultdict(list)
     found: dict[tuple[int, str], list[tuple[str, SurveyFinding]]] = defaultdict(list)
     for row in document.models:
         name = _name(row.path, folder)
         if isinstance(row, Unreadable):
-            lost[row.error.removeprefix(f"{row.path}: ")].append(name)
+            unreadable[row.error.removeprefix(f"{row.path}: ")].append(name)
             continue
         for finding in row.findings:
             found[_WORST_FIRST.index(finding.severity), finding.id].append((name, finding))
-    for reason, names in lost.items():
+    for reason, names in unreadable.items():
         yield Problem("unreadable", "error", f"{_many(names)}{reason}", tuple(names))
-    for (rank, id_), told in sorted(found.items(), key=lambda each: each[0]):
-        names = list(dict.fromkeys(name for name, _ in told))
-        nbytes = sum(finding.bytes or 0 for _, finding in told)
-        one = (
-            told[0][1].message if len(told) == 1 else EXPLANATIONS[id_].title if id_ in EXPLANATIONS else id_
+    for (rank, id_), members in sorted(found.items(), key=lambda each: each[0]):
+        names = list(dict.fromkeys(name for name, _ in members))
+        nbytes = sum(finding.bytes or 0 for _, finding in members)
+        text = (
+            members[0][1].message
+            if len(members) == 1
+            else EXPLANATIONS[id_].title
+            if id_ in EXPLANATIONS
+            else id_
         )
-        saves = f" ({format_bytes(nbytes)})" if nbytes and len(told) > 1 else ""
-        yield Problem(id_, _WORST_FIRST[rank], f"{_many(names)}{one}{saves}", tuple(names), nbytes or None)
+        saves = f" ({format_bytes(nbytes)})" if nbytes and len(members) > 1 else ""
+        yield Problem(id_, _WORST_FIRST[rank], f"{_many(names)}{text}{saves}", tuple(names), nbytes or None)
 
 
 def _many(names: Sequence[str]) -> str:
     return f"{format_many(len(names), 'model')}: " if len(names) > 1 else ""
 
 
-def _told(document: SurveyDocument) -> Table:
+def _findings(document: SurveyDocument) -> Table:
     """Return the table of each model's findings."""
     folder = _folder(document)
     rows = tuple(

@@ -15,15 +15,22 @@ from analyzer.pages.page import (
     Fact,
     Facts,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Row,
-    Said,
     Table,
     Tone,
 )
-from analyzer.pages.shared import bytes_said, count_said, natural_list, shares_said, tell_rule, title_groups
+from analyzer.pages.shared import (
+    abbreviate_count,
+    format_exact_bytes,
+    format_shares,
+    natural_list,
+    report_group_rule,
+    title_groups,
+)
 from analyzer.text import (
     format_bytes,
     format_count,
@@ -91,14 +98,14 @@ _NOTHING = 5e-5
 
 
 def _answer(document: TimeDocument, rows: Sequence[TimeRow]) -> str:
-    told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {name_provider(document.provider)}"
+    answer = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {name_provider(document.provider)}"
     outer = [row for row in rows if not row.level and row.ms[0] > 0]
     whole = _whole(document)
     if not outer or not whole:
-        return told
+        return answer
     first = max(outer, key=lambda row: row.ms[0])
-    share = short_share(first.ms[0] * _stretch(document) / whole)
-    return f"{told}; {share} in {shorten(first.group.name or '[root]', _NAME)}"
+    share = short_share(first.ms[0] * _scale_of(document) / whole)
+    return f"{answer}; {share} in {shorten(first.group.name or '[root]', _NAME)}"
 
 
 def _whole(document: TimeDocument) -> float:
@@ -110,7 +117,7 @@ def _whole(document: TimeDocument) -> float:
     return (document.latency_ms if _is_device(document) else document.profiled_latency_ms).mean
 
 
-def _stretch(document: TimeDocument) -> float:
+def _scale_of(document: TimeDocument) -> float:
     return document.scale if _is_device(document) else 1.0
 
 
@@ -125,8 +132,8 @@ _NAME = 40
 def _sizes(measured: Measured) -> str:
     """Return the sizes of the axes that the file leaves open, by their roles."""
     sizes = dict.fromkeys((axis.role, axis.size) for axis in measured.axes if axis.decided_by != "file")
-    told = [f"{role.replace('_', ' ')} {format_count(size)}" for role, size in sizes]
-    return f" at {natural_list(told)}" if told else ""
+    sizes_by_role = [f"{role.replace('_', ' ')} {format_count(size)}" for role, size in sizes]
+    return f" at {natural_list(sizes_by_role)}" if sizes_by_role else ""
 
 
 def name_provider(name: str) -> str:
@@ -139,12 +146,14 @@ _INITIALS = 4
 
 def _figures(document: TimeDocument) -> Iterator[Figure]:
     latency = document.latency_ms
-    yield Figure("Median", f"{short_ms(latency.median)} ms", _sure(document, latency), _precision(document))
+    yield Figure(
+        "Median", f"{short_ms(latency.median)} ms", _format_precision(document, latency), _precision(document)
+    )
     yield Figure("Mean", f"{short_ms(latency.mean)} ms")
     shown = (("90 % within", latency.p90), ("99 % within", latency.p99), ("Fastest", latency.min))
     for label, ms in shown:
         yield Figure(label, f"{short_ms(ms)} ms")
-    said = ", ".join(
+    quantiles = ", ".join(
         f"{name} {short_ms(ms)}"
         for name, ms in zip(("p90", "p99", "min"), (latency.p90, latency.p99, latency.min), strict=True)
     )
@@ -152,21 +161,21 @@ def _figures(document: TimeDocument) -> Iterator[Figure]:
         "Runs",
         format_count(latency.runs),
         "without the profiler",
-        f"{format_many(latency.runs, 'run')}: mean {short_ms(latency.mean)}, {said} ms",
+        f"{format_many(latency.runs, 'run')}: mean {short_ms(latency.mean)}, {quantiles} ms",
     )
 
 
 def _precision(document: TimeDocument) -> str:
-    return f"median {_sure(document, document.latency_ms)}"
+    return f"median {_format_precision(document, document.latency_ms)}"
 
 
-def _sure(document: Timed, latency: Latency) -> str:
+def _format_precision(document: Timed, latency: Latency) -> str:
     """Return the precision of a median, and whether it reached the target."""
     settings = document.settings
-    sure = f"±{format_percent(latency.precision)}"
+    margin = f"±{format_percent(latency.precision)}"
     if settings.runs is not None:
-        return f"{sure} of {format_many(settings.runs, 'run')}, as asked for"
-    return f"{sure} (target {format_percent(settings.precision)}, {'reached' if latency.settled else 'NOT reached'})"
+        return f"{margin} of {format_many(settings.runs, 'run')}, as asked for"
+    return f"{margin} (target {format_percent(settings.precision)}, {'reached' if latency.settled else 'NOT reached'})"
 
 
 def _blocks(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
@@ -176,7 +185,9 @@ def _blocks(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
     each = _each(document)
     yield Chart(EACH, "Milliseconds of each group", "bars", _BARS, _BARS_SUMMARY)
     yield groups
-    yield Notes((*tell_rule(document.match, document.groups_from), *_memory(document, document, timing)))
+    yield Notes(
+        (*report_group_rule(document.match, document.groups_from), *_memory(document, document, timing))
+    )
     yield each
     yield _kernels(document)
     yield _runs(document)
@@ -201,8 +212,8 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
         yield f"the median is less precise than requested: {_unsettled(document)}"
     if document.settings.runs is not None and latency.precision > _FAR:
         runs = format_many(document.settings.runs, "run")
-        far = format_percent(latency.precision)
-        yield f"the median of {runs} may be off by {far}: leave --runs out, or wait until nothing else is running"
+        error = format_percent(latency.precision)
+        yield f"the median of {runs} may be off by {error}: leave --runs out, or wait until nothing else is running"
     if latency.mean > _DISTURBED * latency.median > 0:
         yield (
             f"the mean run took {latency.mean / latency.median:.1f} times as long as the median: something else was "
@@ -223,16 +234,16 @@ _FAR = 0.25
 
 
 def _slower(document: Timed) -> str:
-    told = "take over twice as long:"
-    if document.provider in _WAITED_FOR:
+    statement = "take over twice as long:"
+    if document.provider in _CUPTI_PROVIDERS:
         return (
-            f"{told} the host waits for each kernel, so its time includes the launch; cupti-python "
+            f"{statement} the host waits for each kernel, so its time includes the launch; cupti-python "
             "(Linux, the extra time-gpu) reads the GPU's own clock"
         )
-    return f"{told} kernels are very short, or something else was running at the time"
+    return f"{statement} kernels are very short, or something else was running at the time"
 
 
-_WAITED_FOR = frozenset({"cuda", "tensorrt"})
+_CUPTI_PROVIDERS = frozenset({"cuda", "tensorrt"})
 """Providers whose kernels CUPTI can time."""
 
 _FASTER = "were faster than plain ones: something else was running at the time, and the times are unreliable"
@@ -248,13 +259,13 @@ def _unsettled(document: Timed) -> str:
 
 def _elsewhere(document: Timed, *measured: Measured) -> Iterator[str]:
     """Tell which kernels ran on another provider or copied between devices, at lengths where these are the same."""
-    yield from _counted(
+    yield from _report_kernels(
         [each.fallback for each in measured], f"ran on another provider than {document.provider}"
     )
-    yield from _counted([each.copies for each in measured], "copied values between devices")
+    yield from _report_kernels([each.copies for each in measured], "copied values between devices")
 
 
-def _counted(measured: Sequence[Sequence[Elsewhere]], what: str) -> Iterator[str]:
+def _report_kernels(measured: Sequence[Sequence[Elsewhere]], what: str) -> Iterator[str]:
     if not measured[0]:
         return
     count = sum(row.kernels for row in measured[0])
@@ -288,8 +299,8 @@ def _elsewhere_at(document: SweepDocument) -> Iterator[str]:
             at = "at every length: "
         else:
             at = f"at {_axis(document)} = {', '.join(format_count(point.value) for point in points)}: "
-        for told in _elsewhere(document, *points):
-            yield f"{at}{told}"
+        for line in _elsewhere(document, *points):
+            yield f"{at}{line}"
 
 
 _FEW = 5
@@ -305,9 +316,9 @@ def _profiling(document: TimeDocument) -> Iterator[str]:
         f"median ±{format_percent(document.profiled_latency_ms.precision)}"
     )
     if isinstance(document.device_ms, float):
-        works = document.device_ms * document.scale
+        busy = document.device_ms * document.scale
         yield (
-            f"the GPU is busy for {short_ms(works)} ms of a run, {short_share(works / plain if plain else None)}, by "
+            f"the GPU is busy for {short_ms(busy)} ms of a run, {short_share(busy / plain if plain else None)}, by "
             "its own clock; in [overhead] it waits for the host"
         )
 
@@ -319,9 +330,9 @@ def _axes(measured: Measured) -> Iterator[str]:
         if axis.decided_by != "file":
             name = axis.role if axis.name is None else axis.name
             alike.setdefault((axis.size, axis.decided_by), {})[name] = None
-    told = [f"{', '.join(names)} = {size:,} ({reason})" for (size, reason), names in alike.items()]
-    if told:
-        yield f"axes: {'; '.join(told)}"
+    parts = [f"{', '.join(names)} = {size:,} ({reason})" for (size, reason), names in alike.items()]
+    if parts:
+        yield f"axes: {'; '.join(parts)}"
 
 
 # groups
@@ -334,36 +345,38 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
     is_device, whole = _is_device(document), _whole(document)
 
     def row(
-        name: str, ms: float, *held: Cell, level: int = 0, stays: bool = False, rest: bool = False
+        name: str, ms: float, *details: Cell, level: int = 0, stays: bool = False, rest: bool = False
     ) -> Row:
         scaled = plain - kernels * document.scale if rest else ms * document.scale
         share = (scaled if is_device else ms) / whole if whole else None
-        cells = (name, ms, share, scaled, *(held or (Said(None, ""),) * 5))
+        cells = (name, ms, share, scaled, *(details or (Formatted(None, ""),) * 5))
         return Row(cells, level, stays=stays)
 
-    def held(parameters: int, nbytes: int, error: float | None, kernels: int | None) -> tuple[Cell, ...]:
+    def detail_cells(
+        parameters: int, nbytes: int, error: float | None, kernels: int | None
+    ) -> tuple[Cell, ...]:
         return (
             parameters / total.parameters if total.parameters else None,
             nbytes / total.nbytes if total.nbytes else None,
-            Said(None, "") if error is None else error,
+            Formatted(None, "") if error is None else error,
             parameters,
-            Said(None, "") if kernels is None else kernels,
+            Formatted(None, "") if kernels is None else kernels,
         )
 
-    made = []
+    table_rows = []
     for each in rows:
         group, error = each.group, each.errors[0]
-        counts = held(group.parameters, group.nbytes, error, each.kernels)
+        counts = detail_cells(group.parameters, group.nbytes, error, each.kernels)
         if each.is_fused:
-            counts = (*(Said(None, ""),) * 2, error, Said(None, ""), each.kernels)
+            counts = (*(Formatted(None, ""),) * 2, error, Formatted(None, ""), each.kernels)
         name = each.title if each.is_fused else group.name
-        made.append(row(name or "[root]", each.ms[0], *counts, level=each.level))
+        table_rows.append(row(name or "[root]", each.ms[0], *counts, level=each.level))
     if document.by == "group":
         balance = document.group_balance
         for part, sign in ((balance.ungrouped, 1), (balance.overlap, -1)):
-            counts = held(sign * part.parameters, sign * part.bytes, None, None)
-            made.append(row(part.group, sign * part.ms, *counts, stays=True))
-    made += [row(name, ms, stays=True, rest=name == _OVERHEAD) for name, ms in outside(document)]
+            counts = detail_cells(sign * part.parameters, sign * part.bytes, None, None)
+            table_rows.append(row(part.group, sign * part.ms, *counts, stays=True))
+    table_rows += [row(name, ms, stays=True, rest=name == _OVERHEAD) for name, ms in outside(document)]
     title = title_groups(document.by, document.depth)
     columns = (
         Column(title, Kind.NAME),
@@ -376,7 +389,7 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
         Column("elements", Kind.COUNT, room=1),
         Column("kernels", Kind.COUNT, room=0),
     )
-    sums = held(total.parameters, total.nbytes, None, sum(part.kernels for part in document.groups))
+    sums = detail_cells(total.parameters, total.nbytes, None, sum(part.kernels for part in document.groups))
     notes = (
         *_spread(rows),
         f"ms sum to the mean profiled run, {format_ms(profiled)}; scaled ms to the plain one, {format_ms(plain)}"
@@ -384,7 +397,7 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
     )
     return Table(
         columns,
-        tuple(made),
+        tuple(table_rows),
         title=title,
         total=("total", profiled, 1.0 if whole else None, plain, *sums),
         notes=notes,
@@ -448,9 +461,9 @@ def _memory(document: Timed, measured: Measured, timing: Timing) -> Iterator[str
         ("onnxruntime's arena", measured.held_bytes),
         ("the whole process", document.environment.peak_rss_bytes),
     )
-    told = [f"{what} {format_bytes(nbytes)}" for what, nbytes in found if nbytes is not None]
-    if told:
-        yield f"memory at most: {', '.join(told)}; the weights are {format_bytes(total_group(timing).nbytes)}"
+    parts = [f"{what} {format_bytes(nbytes)}" for what, nbytes in found if nbytes is not None]
+    if parts:
+        yield f"memory at most: {', '.join(parts)}; the weights are {format_bytes(total_group(timing).nbytes)}"
 
 
 def _kernels(measured: Measured) -> Table:
@@ -462,7 +475,7 @@ def _kernels(measured: Measured) -> Table:
                 kernel.name,
                 kernel.op_type,
                 kernel.ms,
-                " + ".join(kernel.groups) or Said(None, "no group"),
+                " + ".join(kernel.groups) or Formatted(None, "no group"),
                 kernel.nodes,
                 kernel.decided_by,
                 kernel.provider,
@@ -492,7 +505,7 @@ def _kernels(measured: Measured) -> Table:
 
 def _runs(document: TimeDocument) -> Table:
     rows = tuple(
-        _run(Said(None, name), latency)
+        _run(Formatted(None, name), latency)
         for name, latency in (("plain", document.latency_ms), ("profiled", document.profiled_latency_ms))
     )
     return Table((Column("whole runs"), *_RUNS), rows, title="whole runs", detail=Detail.MORE, is_whole=True)
@@ -510,9 +523,9 @@ _RUNS = (
 
 
 def _run(name: Cell, latency: Latency) -> Row:
-    sure = Said(latency.precision, format_percent(latency.precision))
+    margin = Formatted(latency.precision, format_percent(latency.precision))
     return Row(
-        (name, latency.median, sure, latency.mean, latency.p90, latency.p99, latency.min, latency.runs)
+        (name, latency.median, margin, latency.mean, latency.p90, latency.p99, latency.min, latency.runs)
     )
 
 
@@ -561,25 +574,25 @@ def _fill(fill: str, low: float, high: float) -> str:
 
 def _facts(document: Timed) -> Iterator[Fact]:
     model, settings, environment = document.model, document.settings, document.environment
-    short = count_said(model.parameters)
-    precision = shares_said(
+    short = abbreviate_count(model.parameters)
+    precision = format_shares(
         [(name, round(share * _PARTS)) for name, share in environment.precision.items()], _PARTS
     )
     yield Fact(
         "model",
         f"{format_many(model.parameters, 'parameter')}{f' ({short})' if short else ''}"
         f"{f' stored as {precision}' if precision else ''}; "
-        f"{bytes_said(model.file_bytes, format_bytes(model.file_bytes))} on disk",
+        f"{format_exact_bytes(model.file_bytes, format_bytes(model.file_bytes))} on disk",
     )
     clocks = "".join(f", {name} at {format_frequency(clock)}" for name, clock in environment.clocks.items())
     yield Fact("device", f"{document.device}{clocks}")
     options = "".join(f", {key}={value}" for key, value in settings.provider_options.items())
     yield Fact("provider", f"{document.provider}{options}; session of {', '.join(environment.providers)}")
     yield Fact("versions", ", ".join(f"{name} {version}" for name, version in environment.versions.items()))
-    asked = "" if settings.threads is None else " (--threads)"
+    origin = "" if settings.threads is None else " (--threads)"
     yield Fact(
         "threads",
-        f"{format_many(environment.threads, 'thread')}{asked} on {format_many(environment.cores, 'core')}",
+        f"{format_many(environment.threads, 'thread')}{origin} on {format_many(environment.cores, 'core')}",
     )
     yield Fact("session", f"optimization {settings.optimization}; made in {short_ms(environment.load_ms)} ms")
     yield Fact("order", f"plain and profiled runs {environment.order}")
@@ -615,8 +628,8 @@ def describe_sweep(document: SweepDocument) -> Page:
         question="How its time grows",
         subject=document.model.path,
         about=f"{document.provider} on {document.device}",
-        answer=_swept(document, timing),
-        figures=tuple(_grown(document)),
+        answer=_sweep_answer(document, timing),
+        figures=tuple(_sweep_figures(document)),
         blocks=tuple(_sweep_blocks(document, timing, rows)),
     )
 
@@ -629,12 +642,12 @@ def _axis(document: SweepDocument) -> str:
 _AXIS = 20
 
 
-def _swept(document: SweepDocument, timing: Timing) -> str:
+def _sweep_answer(document: SweepDocument, timing: Timing) -> str:
     first, last = document.points[0], document.points[-1]
     times = f"{short_ms(first.latency_ms.median)} to {short_ms(last.latency_ms.median)} ms median"
     span = f"{_axis(document)} {format_count(first.value)} to {format_count(last.value)}"
-    grown = _order(grow_latency(timing), timing, [point.latency.mean for point in timing.points])
-    return f"{times} at {span} on {name_provider(document.provider)}; growth: {grown}"
+    order = _order(grow_latency(timing), timing, [point.latency.mean for point in timing.points])
+    return f"{times} at {span} on {name_provider(document.provider)}; growth: {order}"
 
 
 def _order(growth: Growth | None, timing: Timing, times: Sequence[float]) -> str:
@@ -644,25 +657,27 @@ def _order(growth: Growth | None, timing: Timing, times: Sequence[float]) -> str
     return growth.order.value
 
 
-def _grown(document: SweepDocument) -> Iterator[Figure]:
+def _sweep_figures(document: SweepDocument) -> Iterator[Figure]:
     for point in (document.points[0], document.points[-1]):
         label = f"Median at {_axis(document)} {format_count(point.value)}"
-        yield Figure(label, f"{short_ms(point.latency_ms.median)} ms", _sure(document, point.latency_ms))
+        yield Figure(
+            label, f"{short_ms(point.latency_ms.median)} ms", _format_precision(document, point.latency_ms)
+        )
 
 
 def _sweep_blocks(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
     last = document.points[-1]
-    told = [*_lengths_in_doubt(document, timing)]
-    told += _elsewhere_at(document)
-    yield Notes((*told, *document.environment.messages), detail=Detail.FIRST, tone=Tone.WARN)
+    doubts = [*_lengths_in_doubt(document, timing)]
+    doubts += _elsewhere_at(document)
+    yield Notes((*doubts, *document.environment.messages), detail=Detail.FIRST, tone=Tone.WARN)
     yield Notes(tuple(_axes(last)), detail=Detail.FIRST)
     yield _lengths(document)
     yield _growths(document, timing, rows)
     yield Chart(EACH, f"Milliseconds over {_axis(document)}", "lines", _lines(document), _LINES_SUMMARY)
     yield _times(document, rows)
-    yield Notes((*tell_rule(document.match, document.groups_from), *_memory(document, last, timing)))
+    yield Notes((*report_group_rule(document.match, document.groups_from), *_memory(document, last, timing)))
     yield _each_at(document)
-    yield Notes((_fed(document),), title="inputs", detail=Detail.MORE)
+    yield Notes((_input_shapes(document),), title="inputs", detail=Detail.MORE)
     yield _kernels(last)
     yield from _measured(document, last)
 
@@ -687,8 +702,10 @@ def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
         for each, point in zip(timing.points, points, strict=True)
     ]
     unsettled = [point for point in points if not point.latency_ms.settled]
-    slower, faster = ([point for said, point in judged if said == what] for what in ("slower", "faster"))
-    for found, told in (
+    slower, faster = (
+        [point for verdict, point in judged if verdict == wanted] for wanted in ("slower", "faster")
+    )
+    for found, reason in (
         (
             unsettled if document.settings.runs is None else [],
             f"the median is not precise: {_unsettled(document)}",
@@ -697,7 +714,7 @@ def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
         (faster, f"profiled runs {_FASTER}"),
     ):
         if found:
-            yield f"at {_axis(document)} = {', '.join(format_count(point.value) for point in found)}: {told}"
+            yield f"at {_axis(document)} = {', '.join(format_count(point.value) for point in found)}: {reason}"
 
 
 def _lengths(document: SweepDocument) -> Table:
@@ -705,7 +722,7 @@ def _lengths(document: SweepDocument) -> Table:
     rows = tuple(
         Row(
             (
-                *_run(Said(point.value, format_count(point.value)), point.latency_ms).cells,
+                *_run(Formatted(point.value, format_count(point.value)), point.latency_ms).cells,
                 point.profiled_latency_ms.mean,
             )
         )
@@ -722,7 +739,9 @@ def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -
     longest = format_count(max(lengths(timing)))
     point = timing.points[-1]
     last = point.latency.mean / point.scale if _is_device(document) else point.profiled.mean
-    made = [_growth(name_row(row), grow_row(row, timing), timing, row.ms, row.level, last) for row in rows]
+    table_rows = [
+        _growth(name_row(row), grow_row(row, timing), timing, row.ms, row.level, last) for row in rows
+    ]
     latency = [point.latency.mean for point in timing.points]
     total = _growth("plain run", grow_latency(timing), timing, latency, 0, 0.0)
     columns = (
@@ -733,13 +752,19 @@ def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -
         Column("highest term", Kind.RATIO, room=4),
         Column("R2", Kind.ERROR, room=3),
     )
-    told = (
+    note = (
         "fitted without negative terms, of a higher order only where the points are clear evidence for it; unclear: "
         "a point is over a fifth off, or lengths are too few or too close; share: of the run; highest term: its part "
         f"of the fit at {longest}"
     )
     return Table(
-        columns, tuple(made), title="growth", total=total.cells, notes=(told,), order=3, others="other group"
+        columns,
+        tuple(table_rows),
+        title="growth",
+        total=total.cells,
+        notes=(note,),
+        order=3,
+        others="other group",
     )
 
 
@@ -751,19 +776,19 @@ def name_row(row: TimeRow) -> str:
 def _growth(
     name: str, growth: Growth | None, timing: Timing, ms: Sequence[float], level: int, whole: float
 ) -> Row:
-    share: Cell = ms[-1] / whole if whole else Said(None, "")
+    share: Cell = ms[-1] / whole if whole else Formatted(None, "")
     order = _order(growth, timing, ms)
     if growth is None:
         return Row((name, order, "", share, None, None), level)
-    r2: Cell = None if growth.r2 is None else Said(growth.r2, f"{growth.r2:.4f}")
+    r2: Cell = None if growth.r2 is None else Formatted(growth.r2, f"{growth.r2:.4f}")
     term = None if growth.order is Order.CONSTANT else growth.share
-    return Row((name, order, say_growth(growth), share, term, r2), level)
+    return Row((name, order, format_growth(growth), share, term, r2), level)
 
 
-def say_growth(growth: Growth) -> str:
+def format_growth(growth: Growth) -> str:
     """Return the terms of a fit that are not 0.
 
-    >>> say_growth(Growth(Order.QUADRATIC, 0.21, 0.0, 2.1e-5, 0.4, 0.99, 6))
+    >>> format_growth(Growth(Order.QUADRATIC, 0.21, 0.0, 2.1e-5, 0.4, 0.99, 6))
     '0.21 + 2.1e-05 n²'
     """
     terms = ((growth.constant, ""), (growth.linear, " n"), (growth.quadratic, " n²"))
@@ -773,17 +798,19 @@ def say_growth(growth: Growth) -> str:
 def _times(document: SweepDocument, rows: Sequence[TimeRow]) -> Table:
     """Return the table of each group's time at each length."""
     points = document.points
-    made = [Row((name_row(row), *row.ms), row.level) for row in rows]
+    table_rows = [Row((name_row(row), *row.ms), row.level) for row in rows]
     if document.by == "group":
         balance = points[0].group_balance
-        made.append(Row((balance.ungrouped.group, *(point.ungrouped_ms for point in points)), stays=True))
-        made.append(Row((balance.overlap.group, *(-point.overlap_ms for point in points)), stays=True))
+        table_rows.append(
+            Row((balance.ungrouped.group, *(point.ungrouped_ms for point in points)), stays=True)
+        )
+        table_rows.append(Row((balance.overlap.group, *(-point.overlap_ms for point in points)), stays=True))
     for at, (name, _) in enumerate(outside(points[0])):
-        made.append(Row((name, *(outside(point)[at][1] for point in points)), stays=True))
+        table_rows.append(Row((name, *(outside(point)[at][1] for point in points)), stays=True))
     title = f"{title_groups(document.by, document.depth)}; ms at {_axis(document)}"
     return Table(
         (Column(title, Kind.NAME), *_at_lengths(document)),
-        tuple(made),
+        tuple(table_rows),
         title=title,
         total=("profiled run", *(point.profiled_latency_ms.mean for point in points)),
         notes=("rows sum to the mean profiled run",),
@@ -817,7 +844,7 @@ def _each_at(document: SweepDocument) -> Table:
     )
 
 
-def _fed(document: SweepDocument) -> str:
+def _input_shapes(document: SweepDocument) -> str:
     """Return the shapes of the inputs at the first length and at the last."""
     first, last = document.points[0], document.points[-1]
     shapes = (

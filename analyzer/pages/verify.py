@@ -48,15 +48,15 @@ def _sides(document: VerifyDocument) -> Iterator[Fact]:
     if document.executions is None:
         yield Fact("against", document.against)
         return
-    ways = document.executions
-    for said, each in (("run", ways.model), ("against", ways.against)):
-        many = "" if each.nodes is None else f": {format_many(each.nodes, 'node')}"
+    pairs = document.executions
+    for label, each in (("run", pairs.model), ("against", pairs.against)):
+        node_count = "" if each.nodes is None else f": {format_many(each.nodes, 'node')}"
         exact = ", TF32 off" if each.provider == "cuda" else ""
-        yield Fact(said, f"optimization {each.optimization.value} on {each.provider}{exact}{many}")
+        yield Fact(label, f"optimization {each.optimization.value} on {each.provider}{exact}{node_count}")
 
 
 def _answer(document: VerifyDocument) -> str:
-    lost = [each for each in document.outputs if each.verdict == "not-compared"]
+    skipped = [each for each in document.outputs if each.verdict == "not-compared"]
     if document.same:
         many = format_many(len(document.outputs), "output")
         if not document.inputs:
@@ -71,16 +71,16 @@ def _answer(document: VerifyDocument) -> str:
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value of both sides shows the first difference"
     if not document.inputs:
-        return f"NOT COMPARED: {format_many(len(lost), 'output')} by different operators; run them, without --static"
-    if lost and all(each.noise_db is not None and each.noise_db <= _DROWNED for each in lost):
+        return f"NOT COMPARED: {format_many(len(skipped), 'output')} by different operators; run them, without --static"
+    if skipped and all(each.noise_db is not None and each.noise_db <= _DROWNED for each in skipped):
         return (
-            f"NOT COMPARED: rounding alone changes {format_many(len(lost), 'output')} beyond recognition, such as "
+            f"NOT COMPARED: rounding alone changes {format_many(len(skipped), 'output')} beyond recognition, such as "
             "after TopK or ArgMax of nearly equal values; try other inputs (--input)"
         )
     for each in document.uncovered:
         if each.startswith(REFUSED):
             return f"NOT COMPARED: onnxruntime cannot run it at sizes that it declares: {each.removeprefix(REFUSED)}"
-    return f"NOT COMPARED: {format_many(len(lost), 'output')} with different shapes, types or codes"
+    return f"NOT COMPARED: {format_many(len(skipped), 'output')} with different shapes, types or codes"
 
 
 _DROWNED = 30.2
@@ -89,7 +89,7 @@ _DROWNED = 30.2
 
 def _blocks(document: VerifyDocument) -> Iterator[Block]:
     yield Facts(tuple(_sides(document)), detail=Detail.FIRST)
-    yield Notes(tuple(_told(document)), detail=Detail.FIRST)
+    yield Notes(tuple(_remarks(document)), detail=Detail.FIRST)
     is_static = not document.inputs
     columns = (
         Column("output", Kind.NAME),
@@ -186,17 +186,17 @@ def _costs(costs: VerifyCosts) -> Iterator[Block]:
         for each in costs.layers
     )
     yield Table(columns, rows, title="what rounding costs", is_long=True, brief=_BRIEF, key="costs")
-    told = []
+    remarks = []
     if costs.kept is not None and costs.kept.modules:
         kept = costs.kept
-        then = "no error" if kept.signal_to_error_db is None else f"{kept.signal_to_error_db:.0f} dB"
+        error_after = "no error" if kept.signal_to_error_db is None else f"{kept.signal_to_error_db:.0f} dB"
         larger = format_signed_bytes(kept.more_nbytes)
-        now = "no error" if kept.before_db is None else f"{kept.before_db:.0f} dB"
+        error_before = "no error" if kept.before_db is None else f"{kept.before_db:.0f} dB"
         names = ", ".join(kept.modules)
-        told.append(f"with {names} in float: {larger}, and {then} instead of {now}")
+        remarks.append(f"with {names} in float: {larger}, and {error_after} instead of {error_before}")
     if costs.unmeasured:
-        told.append(f"no time was left for {format_many(costs.unmeasured, 'module')}")
-    yield Notes(tuple(told))
+        remarks.append(f"no time was left for {format_many(costs.unmeasured, 'module')}")
+    yield Notes(tuple(remarks))
 
 
 def _inputs(document: VerifyDocument) -> Table:
@@ -217,7 +217,7 @@ def _cells(row: VerifiedOutput | VerifiedModule) -> tuple[Cell, ...]:
     return row.max_abs_error, row.signal_to_error_db, row.noise_db
 
 
-def _told(document: VerifyDocument) -> Iterator[str]:
+def _remarks(document: VerifyDocument) -> Iterator[str]:
     for each in document.uncovered:
         if each.startswith(OTHER_WEIGHTS):
             yield f"{each} (reconcile shows where)"
@@ -229,9 +229,9 @@ def _told(document: VerifyDocument) -> Iterator[str]:
         if document.costs is not None:
             known = (("weights", document.costs.weights_db), ("codes", document.costs.codes_db))
             parts = [f"{value:.0f} dB by {what}" for what, value in known if value is not None]
-        said = f", {' and '.join(parts)}" if parts else ""
+        shares = f", {' and '.join(parts)}" if parts else ""
         other = "the other file" if _is_file(document.against) else "PyTorch's own weights"
-        yield f"as it is, compared with {other}: {document.drift_db:.0f} dB signal to error{said}"
+        yield f"as it is, compared with {other}: {document.drift_db:.0f} dB signal to error{shares}"
     if document.executions is not None:
         return
     yield "not a proof that the weights are a checkpoint's: reconcile checks that"

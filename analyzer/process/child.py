@@ -122,7 +122,7 @@ class Child:
                 pass_fds=() if lifeline is None else (lifeline,),
             )
         except OSError:
-            self._cut()
+            self._close_lifeline()
             raise
         finally:
             if lifeline is not None:
@@ -196,7 +196,7 @@ class Child:
                 else:  # Windows
                     process.kill()
         process.wait()
-        self._cut()
+        self._close_lifeline()
         self._reader.join(timeout=1)
         if not self._reader.is_alive():
             for pipe in (process.stdin, process.stdout):
@@ -205,7 +205,7 @@ class Child:
                     pipe.close()
         return self.code
 
-    def _cut(self) -> None:
+    def _close_lifeline(self) -> None:
         """Close the lifeline of a process that has ended, or did not start."""
         if self._lifeline is not None:
             self._lifeline.close()

@@ -20,13 +20,13 @@ _FILES = (
 
 def available(proc: Path = _PROC, groups: Path = _GROUPS) -> int | None:
     """Return the fewest bytes left in the machine or in a control group of this process; None if unknown."""
-    found = list(_left_in_groups(proc, groups))
+    found = list(_available_in_groups(proc, groups))
     with suppress(OSError, ValueError, KeyError):
         found.append(_table(proc / "meminfo")["MemAvailable:"] * 1024)
     return max(0, min(found)) if found else None
 
 
-def _left_in_groups(proc: Path, groups: Path) -> Iterator[int]:
+def _available_in_groups(proc: Path, groups: Path) -> Iterator[int]:
     try:
         lines = (proc / "self" / "cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

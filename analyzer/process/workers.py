@@ -114,21 +114,21 @@ class _Pool(Generic[_T, _R]):
     def run(self) -> list[_R | Died]:
         try:
             while len(self.results) < len(self.arguments):
-                self._hire()
+                self._start_workers()
                 self._listen()
         finally:
             for child in self.workers:
                 child.end()
         return [self.results[position] for position in range(len(self.arguments))]
 
-    def _hire(self) -> None:
+    def _start_workers(self) -> None:
         """Start a process for each waiting call for which none has been started, up to the limit."""
         starting = sum(worker.position is None for worker in self.workers.values())
         for _ in range(min(self.limit - len(self.workers), len(self.waiting) - starting)):
             try:
                 child = Child(_SERVE, inbox=self.inbox)
             except OSError as error:
-                self._do_without(error.strerror or str(error))
+                self._stop_starting(error.strerror or str(error))
                 return
             child.send(self.function)
             self.workers[child] = _Worker()
@@ -143,7 +143,7 @@ class _Pool(Generic[_T, _R]):
         if worker is None:
             return  # given up on before
         if message is None:
-            self._bury(child, Died(child.end(_LAST_BREATH)))
+            self._remove_worker(child, Died(child.end(_EXIT_SECONDS)))
             return
         if worker.position is not None:
             self._settle(worker.position, pickle.loads(message))
@@ -162,18 +162,20 @@ class _Pool(Generic[_T, _R]):
                 try:
                     child.check(worker.deadline, self.nbytes)
                 except OverTimeError:
-                    self._bury(child, Died(child.end(), f"it took more than {self.seconds:g} s"))
+                    self._remove_worker(child, Died(child.end(), f"it took more than {self.seconds:g} s"))
                 except OverMemoryError:
-                    self._bury(child, Died(child.end(), f"it took more than {self.nbytes:,} bytes of memory"))
+                    self._remove_worker(
+                        child, Died(child.end(), f"it took more than {self.nbytes:,} bytes of memory")
+                    )
 
-    def _bury(self, child: Child, died: Died) -> None:
+    def _remove_worker(self, child: Child, died: Died) -> None:
         worker = self.workers.pop(child)
         if worker.position is not None:
             self._settle(worker.position, died)
             return
-        self._do_without(str(died))  # it had no argument yet, so none is to blame
+        self._stop_starting(str(died))  # it had no argument yet, so none is to blame
 
-    def _do_without(self, reason: str) -> None:
+    def _stop_starting(self, reason: str) -> None:
         """Go on with the running processes only; repeated attempts to start more could go on forever."""
         self.limit = len(self.workers)
         if not self.limit and self.waiting:
@@ -187,23 +189,23 @@ class _Pool(Generic[_T, _R]):
             self.progress(len(self.results), len(self.arguments))
 
 
-_LAST_BREATH = 5.0
+_EXIT_SECONDS = 5.0
 """Seconds that a process has to end after its last message."""
 
 
 def serve() -> None:
     """Serve calls in this process: read a function, report readiness, then answer until the input ends."""
-    asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries must not mix with answers
     load_numpy()  # before the function imports it: there is a process for each processor already
     with suppress(OSError):  # the parent has gone
-        function: Callable[[Any], Any] = pickle.loads(read_frame(asked) or b"")
-        write_frame(said, b"")
-        while (argument := read_frame(asked)) is not None:
+        function: Callable[[Any], Any] = pickle.loads(read_frame(requests) or b"")
+        write_frame(answers, b"")
+        while (argument := read_frame(requests)) is not None:
             try:
                 result = pickle.dumps(function(pickle.loads(argument)))
             except Exception:  # noqa: BLE001 - nothing may print a traceback; the exit code says that it failed
                 os._exit(1)
-            write_frame(said, result)
+            write_frame(answers, result)
     sys.stdout.flush()
     os._exit(0)

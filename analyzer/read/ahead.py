@@ -73,10 +73,10 @@ class Ahead:
         self._guessed: deque[int] = deque(maxlen=2 * source.at_once)
         """Start positions of the last guesses."""
         self._islands: deque[_Island] = deque(maxlen=2 * _LONGEST_PERIOD + 2)
-        self._most = source.at_once - 1
+        self._most_guesses = source.at_once - 1
         """Most guesses in a round."""
-        self._trust = self._most
-        self._may_miss = False
+        self._guess_limit = self._most_guesses
+        self._are_guesses_unused = False
         """Whether guesses were made and none has been used yet."""
 
     def read(self, start: int, length: int, needed: int, *, jumps: bool) -> bytes:
@@ -88,16 +88,16 @@ class Ahead:
         Raises:
             ModelReadError: the bytes are not available, or the file has changed.
         """
-        jumps = self._lands(start) if jumps or not self._islands else False
-        content = self._at_hand(start, length)
+        jumps = self._record_jump(start) if jumps or not self._islands else False
+        content = self._kept_part(start, length)
         if len(content) < min(needed, self.source.nbytes - start):
-            content += self._ask(start + len(content), needed - len(content), jumps=jumps)
+            content += self._request(start + len(content), needed - len(content), jumps=jumps)
             content = content[:length]
         last = self._islands[-1]
         self._islands[-1] = last._replace(end=max(last.end, start + len(content)))
         return content
 
-    def _lands(self, start: int) -> bool:
+    def _record_jump(self, start: int) -> bool:
         """Record the target of a jump, and return whether it was one. A jump backwards starts anew."""
         if self._islands:
             last = self._islands[-1]
@@ -108,24 +108,28 @@ class Ahead:
         self._islands.append(_Island(start, start))
         return True
 
-    def _at_hand(self, start: int, length: int) -> bytes:
+    def _kept_part(self, start: int, length: int) -> bytes:
         """Return the kept part of a range, from its start on."""
         block = self.kept.block(start)
         if block is not None and block[0] in self._guessed:
-            self._trust, self._may_miss = self._most, False
+            self._guess_limit, self._are_guesses_unused = self._most_guesses, False
         return self.kept.at(start, length)
 
-    def _ask(self, start: int, needed: int, *, jumps: bool) -> bytes:
+    def _request(self, start: int, needed: int, *, jumps: bool) -> bytes:
         """Request the bytes that are needed and not kept, together with guesses."""
-        if self._may_miss and jumps:
-            self._trust = min(self._most, max(1, self._trust // 2))
+        if self._are_guesses_unused and jumps:
+            self._guess_limit = min(self._most_guesses, max(1, self._guess_limit // 2))
         is_first = not self.kept
         rest = self.source.nbytes - start
         landing = self._at_most(_LANDING)
         guesses = self._guess() if jumps and not is_first else []
         if is_first:
             wanted = (start, max(needed, self._at_most(_FIRST)))
-            guesses = [(max(start + wanted[1], self.source.nbytes - landing), landing)] if self._most else []
+            guesses = (
+                [(max(start + wanted[1], self.source.nbytes - landing), landing)]
+                if self._most_guesses
+                else []
+            )
         elif rest <= self._at_most(_REST):
             wanted = (start, rest)
         elif len(guesses) > _NEW:
@@ -140,8 +144,8 @@ class Ahead:
             for offset, length in (wanted, *guesses)
             if offset < self.source.nbytes
         ]
-        bodies = self._ask_for(within)
-        self._may_miss = len(guesses) > _NEW
+        bodies = self._request_ranges(within)
+        self._are_guesses_unused = len(guesses) > _NEW
         if jumps:
             self._guessed.extend(offset for offset, _ in within[1:])
         for (offset, _), body in list(zip(within, bodies, strict=False))[::-1]:
@@ -152,13 +156,15 @@ class Ahead:
         """Limit bytes that may not be needed: a small file allows few."""
         return max(self.source.step, min(size, self.source.nbytes // _PART))
 
-    def _ask_for(self, ranges: list[tuple[int, int]]) -> list[bytes]:
+    def _request_ranges(self, ranges: list[tuple[int, int]]) -> list[bytes]:
         try:
             return self.source.read_ranges(ranges)
         except UnansweredError:
             if len(ranges) == 1:
                 raise
-            self._most = self._trust = 0  # a server that answers fewer ranges at a time gets fewer
+            self._most_guesses = self._guess_limit = (
+                0  # a server that answers fewer ranges at a time gets fewer
+            )
             return self.source.read_ranges(ranges[:1])
 
     def _guess(self) -> list[tuple[int, int]]:
@@ -170,7 +176,7 @@ class Ahead:
         jumps = [later.start - before.start for before, later in itertools.pairwise(islands)]
         period = _period(jumps)
         position, found = islands[-1].start, []
-        for step in range(self._trust if period else min(self._trust, _NEW, len(jumps))):
+        for step in range(self._guess_limit if period else min(self._guess_limit, _NEW, len(jumps))):
             index = len(jumps) - (period or 1) + step % (period or 1)
             position += jumps[index]
             # The last range is still being read; the one of a period before shows its size.

@@ -45,7 +45,7 @@ class Names(dict[str | bytes, str]):
     def __init__(self) -> None:
         super().__init__()
         self.not_utf8: set[str] = set()
-        self.alone: list[str] = []
+        self.node_names: list[str] = []
         """Names of nodes, which are not shared."""
 
     def __missing__(self, name: str | bytes) -> str:
@@ -117,10 +117,14 @@ class Book(Mutable):
     def odd_names(self) -> tuple[str, ...]:
         """Return the names with characters that control a terminal or hide text, sorted."""
         names = set(self.names.values())
-        if " ".join(names).isprintable() and " ".join(self.names.alone).isprintable():  # nearly always true
+        if (
+            " ".join(names).isprintable() and " ".join(self.names.node_names).isprintable()
+        ):  # nearly always true
             return ()
-        names.update(self.names.alone)
-        return tuple(sorted(name for name in names if not name.isprintable() and _steers(name)))
+        names.update(self.names.node_names)
+        return tuple(
+            sorted(name for name in names if not name.isprintable() and _has_control_characters(name))
+        )
 
     def field(self, account: str, place: Field) -> None:
         """Book a whole field, key and length included."""
@@ -136,7 +140,7 @@ def shown(name: str, longest: int = 128) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
-def untaken(label: str, taken: Counter[str]) -> str:
+def unique_label(label: str, taken: Counter[str]) -> str:
     """Return the label, or `label#2` and so on if it is taken, and mark the result as taken."""
     found = label
     while taken[found]:
@@ -146,5 +150,5 @@ def untaken(label: str, taken: Counter[str]) -> str:
     return found
 
 
-def _steers(name: str) -> bool:
+def _has_control_characters(name: str) -> bool:
     return any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in name if not c.isprintable())

@@ -10,7 +10,7 @@ MADE = "\0made"
 """Suffix of a second name of a FLOAT16 value, for the type that follows from its node's inputs alone."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class DescribeRequest(msgspec.Struct, frozen=True):
     """Request to describe a file."""
 
     path: str

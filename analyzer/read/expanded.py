@@ -82,11 +82,11 @@ def expand_functions(
         The first outputs of the added nodes, each with its number: onnxruntime counts these nodes after all others.
     """
     added: dict[str, int] = {}
-    alone = frozenset(functions) - _WITHIN
-    if not _has_halves(model.graph) and not any(node.op_type in alone for node in model.graph.node):
+    without_kernel = frozenset(functions) - _WITHIN
+    if not _has_halves(model.graph) and not any(node.op_type in without_kernel for node in model.graph.node):
         return added
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
-    while expansions := _expansions(model, opset, kernels, alone):
+    while expansions := _expansions(model, opset, kernels, without_kernel):
         nodes = [expansions.get(place, [node]) for place, node in enumerate(model.graph.node)]
         for expansion in expansions.values():
             for node in expansion:
@@ -96,7 +96,7 @@ def expand_functions(
     return added
 
 
-def with_made(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_second_names(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model in which each FLOAT16 output of a node that reads FLOAT16 has a second name.
 
     An Identity passes the value on under its own name. Inference of the second name uses the node's inputs alone.
@@ -123,7 +123,7 @@ def with_made(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _expansions(
-    model: onnx.ModelProto, opset: int, kernels: Collection[str], alone: Collection[str]
+    model: onnx.ModelProto, opset: int, kernels: Collection[str], without_kernel: Collection[str]
 ) -> Mapping[int, Sequence[onnx.NodeProto]]:
     """Return the nodes that replace each expanded node, by its position."""
     graph = model.graph
@@ -138,13 +138,13 @@ def _expansions(
         return {}
     types = _types(model)
     taken = {name for node in graph.node for name in node.output}
-    made = {}
+    bodies = {}
     for place, node in calls.items():
-        if node.op_type in alone or any(_element(types.get(name)) == _HALF for name in node.input):
+        if node.op_type in without_kernel or any(_element(types.get(name)) == _HALF for name in node.input):
             nodes = _body(node, types, opset, taken)
             if nodes:
-                made[place] = nodes
-    return made
+                bodies[place] = nodes
+    return bodies
 
 
 def _has_halves(graph: onnx.GraphProto) -> bool:
@@ -170,7 +170,7 @@ def _written_for(op_type: str, opset: int) -> int:
     return max((version for version in versions if version <= opset), default=0)
 
 
-def _holds(op_type: str, nodes: Sequence[onnx.NodeProto], opset: int) -> bool:
+def _is_body_valid(op_type: str, nodes: Sequence[onnx.NodeProto], opset: int) -> bool:
     """Whether all operators of a body mean the same as in the version that it was written for.
 
     ONNX requires this of fixed bodies, but not of those that depend on types and attributes.
@@ -217,20 +217,20 @@ def _body(
     outputs = [
         helper.make_value_info(name, types.get(name, onnx.TypeProto())) for name in node.output if name
     ]
-    alone = helper.make_model(
+    single_call = helper.make_model(
         helper.make_graph([_with_defaults(node, opset)], "call", inputs, outputs),
         opset_imports=[helper.make_opsetid("", opset)],
         ir_version=_NEWEST_IR,
     )
     try:
         inlined = inliner.inline_selected_functions(
-            alone, [(node.domain, node.op_type)], inline_schema_functions=True
+            single_call, [(node.domain, node.op_type)], inline_schema_functions=True
         )
     except (ValueError, RuntimeError):
         return []
     nodes = list(inlined.graph.node)
-    is_alone = len(nodes) == 1 and nodes[0].op_type == node.op_type
-    if is_alone or not _holds(node.op_type, nodes, opset):
+    is_unchanged = len(nodes) == 1 and nodes[0].op_type == node.op_type
+    if is_unchanged or not _is_body_valid(node.op_type, nodes, opset):
         return []
     outer = {*node.input, *node.output}
     names: dict[str, str] = {}
@@ -250,9 +250,9 @@ def _with_defaults(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
     """Return the node with all omitted attributes at their defaults, to which its body may refer."""
     full = onnx.NodeProto()
     full.CopyFrom(node)
-    given = {attribute.name for attribute in node.attribute}
+    present = {attribute.name for attribute in node.attribute}
     for name, attribute in defs.get_schema(node.op_type, opset, "").attributes.items():
-        if name not in given and attribute.default_value.type:
+        if name not in present and attribute.default_value.type:
             full.attribute.append(attribute.default_value)
     return full
 

@@ -43,7 +43,7 @@ def find(location: str) -> tuple[Store, str]:
     except ImportError:
         raise
     except Exception as error:  # noqa: BLE001 - every filesystem has errors of its own
-        raise Unanswered(f"cannot be opened: {_said(error, location)}; {DOWNLOAD}") from None
+        raise Unanswered(f"cannot be opened: {_describe_error(error, location)}; {DOWNLOAD}") from None
     if isinstance(filesystem, LocalFileSystem):
         raise Unanswered("is a local file; name its path")
     return Filesystem(filesystem, location, Meter()), path
@@ -60,11 +60,11 @@ class Filesystem(Frozen):
     def at_once(self) -> int:
         return AT_ONCE if self.fs.async_impl else 1
 
-    def look(self, url: str, length: int) -> Answer:
-        answer: Answer = self._try(lambda: self._look(url))
+    def probe(self, url: str, length: int) -> Answer:
+        answer: Answer = self._try(lambda: self._probe(url))
         return answer
 
-    def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
+    def request(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
         bodies: list[bytes] = self._try(lambda: self._bodies(url, ranges))
         self.meter.requests += len(ranges)
         self.meter.bytes_read += sum(map(len, bodies))
@@ -73,10 +73,10 @@ class Filesystem(Frozen):
                 raise Unanswered(f"{len(body):,} of {length:,} bytes came from byte {offset:,}; run again")
         return [Answer(body) for body in bodies]
 
-    def beside(self, url: str, location: str) -> str:
+    def sibling_url(self, url: str, location: str) -> str:
         return posixpath.join(posixpath.dirname(url), location)
 
-    def _look(self, url: str) -> Answer:
+    def _probe(self, url: str) -> Answer:
         self.fs.invalidate_cache(url)
         self.meter.requests += 1
         info = self.fs.info(url)
@@ -105,7 +105,7 @@ class Filesystem(Frozen):
             raise Unanswered("is not there; check the name") from None
         except Exception as error:  # noqa: BLE001 - every filesystem has errors of its own
             raise Unanswered(
-                f"cannot be read: {_said(error, self.location)}; run again, or {DOWNLOAD}"
+                f"cannot be read: {_describe_error(error, self.location)}; run again, or {DOWNLOAD}"
             ) from None
 
 
@@ -115,7 +115,7 @@ def _read_at(file: Any, offset: int, length: int) -> bytes:
     return body
 
 
-def _said(error: Exception, location: str) -> str:
+def _describe_error(error: Exception, location: str) -> str:
     """Return the first line of a filesystem's error, without the secrets of the URL that it may repeat."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     parts = urlsplit(location)

@@ -48,19 +48,19 @@ def follow(
         known: results of this function for earlier nodes, by the names of their outputs.
         stored: small tensors of the file.
     """
-    given = [known.get(name) for name in node.input]
-    first = given[0] if given else None
+    inputs = [known.get(name) for name in node.input]
+    first = inputs[0] if inputs else None
     if node.op_type == "Shape":
         return _sizes(node, source)
-    if node.op_type in _PAIRS and len(given) == 2:
-        return _pair(node.op_type, given, is_whole=opset >= _SINCE.get(node.op_type, opset + 1))
+    if node.op_type in _PAIRS and len(inputs) == 2:
+        return _pair(node.op_type, inputs, is_whole=opset >= _SINCE.get(node.op_type, opset + 1))
     if node.op_type == "Concat" and opset >= _SINCE["Concat"]:
-        parts = [each for each in given if each is not None and each.ndim]
-        return np.concatenate(parts) if parts and len(parts) == len(given) else None
+        parts = [each for each in inputs if each is not None and each.ndim]
+        return np.concatenate(parts) if parts and len(parts) == len(inputs) else None
     if first is None:
         return None
-    if node.op_type == "Gather" and first.ndim and len(given) > 1:
-        places = given[1]
+    if node.op_type == "Gather" and first.ndim and len(inputs) > 1:
+        places = inputs[1]
         if places is None:
             places = stored.get(node.input[1])
             return _taken(first, places) if places is not None and places.size == 1 else None
@@ -81,19 +81,19 @@ def _sizes(node: onnx.NodeProto, source: Sequence[Dim] | None) -> Numbers | None
     return np.array(whole, np.int64) if whole and len(whole) == len(part) else None
 
 
-def _pair(operator: str, given: Sequence[Numbers | None], *, is_whole: bool) -> Numbers | None:
+def _pair(operator: str, operands: Sequence[Numbers | None], *, is_whole: bool) -> Numbers | None:
     """Combine two vectors, or two single numbers, of which one may have an axis."""
-    a, b = given
+    a, b = operands
     if a is None or b is None or (operator == "Div" and not b.all()):
         return None
     sizes = {a.size, b.size} - {1}
     if len(sizes) > is_whole or (sizes and not (a.ndim and b.ndim)):
         return None
     left, right = np.broadcast_arrays(a, b)
-    made = [_PAIRS[operator](int(x), int(y)) for x, y in zip(left.flat, right.flat, strict=True)]
-    if any(not _LEAST <= number <= _MOST for number in made):
+    results = [_PAIRS[operator](int(x), int(y)) for x, y in zip(left.flat, right.flat, strict=True)]
+    if any(not _LEAST <= number <= _MOST for number in results):
         return None
-    return np.array(made, np.int64).reshape(left.shape)
+    return np.array(results, np.int64).reshape(left.shape)
 
 
 def _taken(first: Numbers, places: Numbers) -> Numbers | None:

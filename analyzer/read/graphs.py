@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor, ValueType
 from analyzer.model.dtypes import DType
-from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, shown, untaken
+from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, shown, unique_label
 from analyzer.read.nodes import (
     BIG,
     GRAPH,
@@ -208,7 +208,7 @@ class _GraphReader:
             metadata=self.body.metadata,
             overridable=tuple(name for name in self.inputs if name in initialized),
             annotations=self.annotations,
-            signature=tuple(given for given in self.types if given.name not in initialized),
+            signature=tuple(value for value in self.types if value.name not in initialized),
             results=tuple(self.results),
             noted=self.noted,
         )
@@ -299,7 +299,7 @@ class _FunctionReader:
         book.nbytes[FUNCTIONS] += place.end - place.at - attribute.unknown - inside
         self.defaults.extend(carried(book, attribute, self.path, None, FUNCTIONS, self.path[0]))
         for number in (GRAPH, GRAPHS):
-            for places in _apart(messages.get(number, []), number):
+            for places in _group_pieces(messages.get(number, []), number):
                 # Numbered together, because two defaults may have one name.
                 name = f"default {len(self.pending)}: {shown(book.text(attribute.name))}"
                 book.count()
@@ -316,7 +316,7 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
     text = book.text
     domain, name, overload = map(text, (signature.domain, signature.name, signature.overload))
     label = f"function:{shown(domain)}:{shown(name)}" + (f":{shown(overload)}" if overload else "")
-    body = _FunctionReader(book, untaken(label, taken))  # a repeated function is invalid, but counted
+    body = _FunctionReader(book, unique_label(label, taken))  # a repeated function is invalid, but counted
     body.read(place)
     graph = Graph(
         path=body.path,
@@ -345,7 +345,7 @@ def _read_signature(book: Book, place: Field) -> FunctionProto:
         raise _unparsed(book, place.at, place.end) from error
 
 
-def _apart(places: Sequence[Field], number: int) -> list[Sequence[Field]]:
+def _group_pieces(places: Sequence[Field], number: int) -> list[Sequence[Field]]:
     """Return one group for each graph of a list; the pieces of a single graph are one group."""
     return [[place] for place in places] if number == GRAPHS else [places] if places else []
 

@@ -14,15 +14,21 @@ from onnx import shape_inference
 from analyzer.model.dtypes import DType
 from analyzer.process.child import read_frame, write_frame
 from analyzer.read.described import (
-    Asked,
     Described,
     DescribedNode,
     DescribedTensor,
     DescribedValue,
+    DescribeRequest,
     Dim,
     Sizes,
 )
-from analyzer.read.expanded import expand_functions, expand_own, kernel_name, variadic_places, with_made
+from analyzer.read.expanded import (
+    expand_functions,
+    expand_own,
+    kernel_name,
+    variadic_places,
+    with_second_names,
+)
 from analyzer.read.sized import Sizer, constant_of
 
 _KEPT = 1024
@@ -32,18 +38,18 @@ _TENSORS = ("tensor_type", "sparse_tensor_type")
 
 
 def serve() -> None:
-    """Answer requests on stdin: an `Asked` first, with `Described`; then each set of axis sizes, with `Sizes`."""
+    """Answer requests on stdin: a `DescribeRequest` first, with `Described`; then sizes of axes, each with `Sizes`."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output that libraries print
-    question = read_frame(sys.stdin.buffer)
-    if question is None:
+    frame = read_frame(sys.stdin.buffer)
+    if frame is None:
         return
-    asked = msgspec.json.decode(question, type=Asked)
-    model = _load(asked.path)
-    write_frame(answers, msgspec.json.encode(describe(model, asked.halves, asked.functions)))
+    request = msgspec.json.decode(frame, type=DescribeRequest)
+    model = _load(request.path)
+    write_frame(answers, msgspec.json.encode(describe(model, request.halves, request.functions)))
     sizer = Sizer(model)
-    while (question := read_frame(sys.stdin.buffer)) is not None:
-        sizes = msgspec.json.decode(question, type=dict[str, int])
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        sizes = msgspec.json.decode(frame, type=dict[str, int])
         write_frame(
             answers,
             msgspec.json.encode(Sizes(sizer.types(sizes), sizer.refused)),
@@ -93,20 +99,20 @@ def describe(
     added = {} if halves is None else expand_functions(model, halves, functions)
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     graph = model.graph
-    named = frozenset(_named(graph))
-    looked = model if halves is None else with_made(model)
-    inferred, why = _infer(looked)
-    values = _values(inferred.graph, named)
-    for name, (dtype, dims) in Sizer(looked).types(None).items():
+    axis_names = frozenset(_axis_names(graph))
+    extended = model if halves is None else with_second_names(model)
+    inferred, why = _infer(extended)
+    values = _values(inferred.graph, axis_names)
+    for name, (dtype, dims) in Sizer(extended).types(None).items():
         known = values.get(name) or DescribedValue(dtype, None)
-        joined = _better(known.dims, _own(dims, named))
-        values[name] = DescribedValue(known.dtype or dtype, joined, known.is_tensor)
+        dims_known = _merge_dims(known.dims, _drop_invented_names(dims, axis_names))
+        values[name] = DescribedValue(known.dtype or dtype, dims_known, known.is_tensor)
     tensors = dict(_tensors(graph))
     nodes = sorted(graph.node, key=lambda node: added.get(node.output[0], -1) if node.output else -1)
     return Described(
         nodes=tuple(_node(node, opset) for node in nodes if not _is_constant(node)),
         inputs={
-            value.name: values.get(value.name) or _value(value, named)
+            value.name: values.get(value.name) or _value(value, axis_names)
             for value in graph.input
             if value.name not in tensors
         },
@@ -119,7 +125,7 @@ def describe(
     )
 
 
-def _better(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+def _merge_dims(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     """Combine two shapes: a number is better than a name."""
     if a is None or b is None or len(a) != len(b):
         return a if a is not None else b
@@ -136,18 +142,20 @@ def _infer(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
         return model, str(error)
 
 
-def _named(graph: onnx.GraphProto) -> Iterator[str]:
+def _axis_names(graph: onnx.GraphProto) -> Iterator[str]:
     for value in (*graph.input, *graph.value_info, *graph.output):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 yield dim.dim_param
 
 
-def _values(graph: onnx.GraphProto, named: frozenset[str]) -> dict[str, DescribedValue]:
-    return {value.name: _value(value, named) for value in (*graph.input, *graph.value_info, *graph.output)}
+def _values(graph: onnx.GraphProto, axis_names: frozenset[str]) -> dict[str, DescribedValue]:
+    return {
+        value.name: _value(value, axis_names) for value in (*graph.input, *graph.value_info, *graph.output)
+    }
 
 
-def _value(value: onnx.ValueInfoProto, named: frozenset[str]) -> DescribedValue:
+def _value(value: onnx.ValueInfoProto, axis_names: frozenset[str]) -> DescribedValue:
     """Return the type of a value; axis names that inference invented become None, as onnxruntime does not know them."""
     kind = value.type.WhichOneof("value")
     if kind not in _TENSORS:  # if no kind is set, the file states only a name
@@ -155,23 +163,23 @@ def _value(value: onnx.ValueInfoProto, named: frozenset[str]) -> DescribedValue:
     typed = getattr(value.type, kind)
     if not typed.HasField("shape"):
         return DescribedValue(typed.elem_type, None)
-    return DescribedValue(typed.elem_type, tuple(_dim(dim, named) for dim in typed.shape.dim))
+    return DescribedValue(typed.elem_type, tuple(_dim(dim, axis_names) for dim in typed.shape.dim))
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension, named: frozenset[str]) -> Dim:
+def _dim(dim: onnx.TensorShapeProto.Dimension, axis_names: frozenset[str]) -> Dim:
     if dim.HasField("dim_value"):
         return int(dim.dim_value)
-    return str(dim.dim_param) if dim.dim_param in named else None
+    return str(dim.dim_param) if dim.dim_param in axis_names else None
 
 
-def _own(dims: tuple[Dim, ...] | None, named: frozenset[str]) -> tuple[Dim, ...] | None:
+def _drop_invented_names(dims: tuple[Dim, ...] | None, axis_names: frozenset[str]) -> tuple[Dim, ...] | None:
     if dims is None:
         return None
-    return tuple(dim if isinstance(dim, int) or dim in named else None for dim in dims)
+    return tuple(dim if isinstance(dim, int) or dim in axis_names else None for dim in dims)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
-    fed = {value.name for value in graph.input}
+    input_names = {value.name for value in graph.input}
     for tensor in graph.initializer:
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         yield (
@@ -180,17 +188,19 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
                 tensor.data_type,
                 tuple(tensor.dims),
                 is_external=bool(location),
-                is_constant=tensor.name not in fed,
+                is_constant=tensor.name not in input_names,
             ),
         )
     for sparse in graph.sparse_initializer:
         yield sparse.values.name, DescribedTensor(sparse.values.data_type, tuple(sparse.dims))
     for node in graph.node:
         if _is_constant(node):
-            held = constant_of(node)
+            constant = constant_of(node)
             yield (
                 node.output[0],
-                DescribedTensor(0, ()) if held is None else DescribedTensor(held.data_type, tuple(held.dims)),
+                DescribedTensor(0, ())
+                if constant is None
+                else DescribedTensor(constant.data_type, tuple(constant.dims)),
             )
 
 
@@ -223,14 +233,14 @@ def _node(node: onnx.NodeProto, opset: int) -> DescribedNode:
         for attribute in node.attribute
         for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
     ]
-    read = dict.fromkeys(name for graph in nested for name in _outer(graph))
+    outer_names = dict.fromkeys(name for graph in nested for name in _outer(graph))
     return DescribedNode(
         op_type=node.op_type,
         domain="" if node.domain == "ai.onnx" else node.domain,
         name=node.name,
         inputs=tuple(node.input),
         outputs=tuple(node.output),
-        implicit=tuple(name for name in read if name not in node.input),
+        implicit=tuple(name for name in outer_names if name not in node.input),
         nested=sum(len(each.node) for graph in nested for each in _graphs(graph)),
         integers={each.name: each.i for each in node.attribute if each.type == onnx.AttributeProto.INT},
         kernel=kernel_name("" if node.domain == "ai.onnx" else node.domain, node.op_type, opset),

@@ -16,7 +16,17 @@ from analyzer.errors import ModelReadError
 from analyzer.model import NOTHING, Carrier, GraphPath, Node, Payload, Setting, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
-from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, Names, shown, untaken
+from analyzer.read.book import (
+    FUNCTIONS,
+    NAMES,
+    NODE_METADATA,
+    NODES,
+    UNKNOWN,
+    Book,
+    Names,
+    shown,
+    unique_label,
+)
 from analyzer.read.payload import ListPayload, StringsPayload
 from analyzer.read.protos import AttributeProto, StringStringEntryProto
 from analyzer.read.tensors import read_sparse, read_tensor
@@ -209,8 +219,8 @@ _LONGEST_STEM = 1 << 10
 """Most characters of a node's name that the names of tensors in its attributes repeat."""
 _LONGEST_NOTE = 1 << 16
 """Most bytes of a metadata value that is kept: it is parsed later, which takes hundreds of times as much memory."""
-_NAMED = frozenset({1, 2, 3})
-_TEXTS = frozenset({1, 2, 3, 4, 7, 8})
+_NAME_FIELDS = frozenset({1, 2, 3})
+_TEXT_FIELDS = frozenset({1, 2, 3, 4, 7, 8})
 _KNOWN = frozenset(range(1, 11))
 """input, output, name, op_type, attribute, doc_string, domain, overload, metadata_props, device_configurations."""
 _INPUT_KEY, _OUTPUT_KEY, _NAME_KEY, _OP_TYPE_KEY, _ATTRIBUTE_KEY, _DOC_KEY, _DOMAIN_KEY, _METADATA_KEY = (
@@ -267,13 +277,13 @@ class NodeReader(Mutable):
         content = window.take(first.at, stop)
         letters = content.decode("latin-1")  # ASCII text, as names are, needs no further decoding
         is_ascii = content.isascii()  # then no length takes two bytes
-        intern, alone, add = names.setdefault, names.alone.append, nodes.append
+        intern, add_name, add = names.setdefault, names.node_names.append, nodes.append
         at = base = first.at
-        of_names = of_notes = of_others = 0
+        names_nbytes = notes_nbytes = others_nbytes = 0
         for start, end in contents:
-            if is_ascii:  # most nodes: `_take_usual` inlined, to save the call
-                read: list[str] = []
-                given: list[str] = []
+            if is_ascii:  # most nodes: `_parse_usual` inlined, to save the call
+                input_names: list[str] = []
+                output_names: list[str] = []
                 name = op_type = domain = ""
                 offset, closed, others = start - base, end - base, 0
                 while offset < closed - 1:
@@ -282,9 +292,9 @@ class NodeReader(Mutable):
                     offset = opened + length
                     text = letters[opened:offset]
                     if key == _INPUT_KEY:
-                        read.append(intern(text, text))
+                        input_names.append(intern(text, text))
                     elif key == _OUTPUT_KEY:
-                        given.append(intern(text, text))
+                        output_names.append(intern(text, text))
                     elif key == _NAME_KEY:
                         name = text
                     elif key == _OP_TYPE_KEY:
@@ -296,9 +306,13 @@ class NodeReader(Mutable):
                     else:
                         break
                 else:
-                    if offset == closed and len(read) + len(given) <= _FREE:
-                        alone(name)
-                        reads, gives, number = tuple(read), tuple(given), len(nodes)
+                    if offset == closed and len(input_names) + len(output_names) <= _FREE:
+                        add_name(name)
+                        node_inputs, node_outputs, number = (
+                            tuple(input_names),
+                            tuple(output_names),
+                            len(nodes),
+                        )
                         add(
                             make(
                                 (
@@ -307,8 +321,8 @@ class NodeReader(Mutable):
                                     op_type,
                                     domain,
                                     name,
-                                    reads,
-                                    gives,
+                                    node_inputs,
+                                    node_outputs,
                                     NOTHING,
                                     NOTHING,
                                     "",
@@ -316,31 +330,31 @@ class NodeReader(Mutable):
                                 )
                             )
                         )
-                        of_names += end - start - others
-                        of_others += start - at + others
+                        names_nbytes += end - start - others
+                        others_nbytes += start - at + others
                         at = end
                         continue
-            found = _take_usual(content, letters, start - base, end - base, base, names)
+            found = _parse_usual(content, letters, start - base, end - base, base, names)
             if found is None:
                 self._read_any(next(window.fields(at, end)))
                 at = end
                 continue
-            op_type, domain, name, inputs, outputs, attributes, notes, named, noted = found
+            op_type, domain, name, inputs, outputs, attributes, notes, name_nbytes, note_nbytes = found
             values = len(inputs) + len(outputs)
             if values > _FREE:
                 book.count((values - _FREE) // _PER_OBJECT)
-            of_notes += noted
-            of_names += named
-            of_others += end - at - noted - named
+            notes_nbytes += note_nbytes
+            names_nbytes += name_nbytes
+            others_nbytes += end - at - note_nbytes - name_nbytes
             if attributes:
                 self._enter(op_type, domain, name, inputs, outputs, attributes, notes)
             else:
                 fields = (path, len(nodes), op_type, domain, name, tuple(inputs), tuple(outputs), NOTHING)
                 nodes.append(make((*fields, notes or NOTHING, "", NOTHING)))
             at = end
-        nbytes[NODE_METADATA] += of_notes
-        nbytes[self._names] += of_names
-        nbytes[self._structure] += of_others
+        nbytes[NODE_METADATA] += notes_nbytes
+        nbytes[self._names] += names_nbytes
+        nbytes[self._structure] += others_nbytes
         return stop
 
     def _read_any(self, place: Field) -> None:
@@ -356,7 +370,7 @@ class NodeReader(Mutable):
                 book.count()
             size = part.end - part.at
             number = part.number if part.wire == LENGTH else 0
-            if number in _TEXTS:
+            if number in _TEXT_FIELDS:
                 texts[number].append(names[window.take_name(part)])
             if number == _ATTRIBUTE:
                 attributes.append(part)
@@ -383,7 +397,7 @@ class NodeReader(Mutable):
         """Return the account of a field of a node."""
         if number in (_DOC, _METADATA):
             return NODE_METADATA
-        if number in _NAMED:
+        if number in _NAME_FIELDS:
             return self._names
         return self._structure if number in _KNOWN else UNKNOWN
 
@@ -429,9 +443,9 @@ class NodeReader(Mutable):
         is_carrier = op_type == "Constant" or domain == _ML_DOMAIN
         for attribute in attributes:
             if is_carrier or attribute.messages:
-                self._carry(attribute, node)
+                self._read_carried(attribute, node)
 
-    def _carry(self, attribute: Attribute, node: Node) -> None:
+    def _read_carried(self, attribute: Attribute, node: Node) -> None:
         account = self._structure
         for places in attribute.messages.values():
             self.book.nbytes[account] -= sum(place.end - place.at for place in places)
@@ -445,11 +459,13 @@ class NodeReader(Mutable):
     def _nest(self, places: Sequence[Field], label: str, node: Node) -> None:
         """Record a nested graph under a path of its own; two attributes of one name are invalid, but are two graphs."""
         self.book.count()
-        path = (*self.path, untaken(label, self._nested))
+        path = (*self.path, unique_label(label, self._nested))
         self.carried.nested.append((places, path, node.position))
 
 
-def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, names: Names) -> _Usual | None:
+def _parse_usual(
+    content: bytes, letters: str, start: int, end: int, base: int, names: Names
+) -> _Usual | None:
     """Parse a node that has only the usual fields, in one loop; None for any other or broken node.
 
     `letters` has a character for each byte of `content`.
@@ -459,7 +475,7 @@ def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, n
     attributes: list[Field] = []
     notes: dict[str, str] = {}
     name = op_type = domain = ""
-    named, noted, stop = 0, 0, start
+    name_nbytes, note_nbytes, stop = 0, 0, start
     try:
         while stop < end:
             begin, offset = stop, stop + 2
@@ -471,16 +487,16 @@ def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, n
                 text = letters[offset:stop]
                 if key == _NAME_KEY:
                     name = text if text.isascii() else names[content[offset:stop]]
-                    names.alone.append(name)
-                    named += stop - begin
+                    names.node_names.append(name)
+                    name_nbytes += stop - begin
                     continue
                 text = names.setdefault(text, text) if text.isascii() else names[content[offset:stop]]
                 if key == _INPUT_KEY:
                     inputs.append(text)
-                    named += stop - begin
+                    name_nbytes += stop - begin
                 elif key == _OUTPUT_KEY:
                     outputs.append(text)
-                    named += stop - begin
+                    name_nbytes += stop - begin
                 elif key == _OP_TYPE_KEY:
                     op_type = text
                 else:
@@ -488,15 +504,19 @@ def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, n
             elif key == _ATTRIBUTE_KEY:
                 attributes.append(Field(_ATTRIBUTE, LENGTH, base + begin, base + offset, base + stop))
             elif key == _METADATA_KEY:
-                noted += stop - begin
+                note_nbytes += stop - begin
                 _note(notes, content, offset, stop)
             elif key == _DOC_KEY:
-                noted += stop - begin
+                note_nbytes += stop - begin
             else:
                 return None
     except (IndexError, ValueError):
         return None
-    return (op_type, domain, name, inputs, outputs, attributes, notes, named, noted) if stop == end else None
+    return (
+        (op_type, domain, name, inputs, outputs, attributes, notes, name_nbytes, note_nbytes)
+        if stop == end
+        else None
+    )
 
 
 def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:

@@ -17,7 +17,7 @@ _GRAPH, _TRAINING = 7, 20
 _HEADER = frozenset({2, 3, 4, 5, 6, 14})
 """producer_name, producer_version, domain, model_version, doc_string, metadata_props."""
 _IN_GRAPH = {2: "graph name", 10: "doc string of the graph", 16: "metadata of the graph"}
-_SAID = 100
+_LONGEST_SHOWN = 100
 """Most characters of a text that is shown whole."""
 _LONGEST = 1 << 20
 """Most bytes that are parsed; for more, only a digest is returned."""
@@ -49,9 +49,9 @@ def read_notes(model: Model) -> Notes | None:
     training: dict[str, str] = {}
     for part in model.parts:
         found = _read(model, part)
-        before = f"{part.name}/" if part.name else ""
-        texts.update((f"{before}{what}", said) for what, said in found.texts.items())
-        training.update((f"{before}{what}", said) for what, said in found.training.items())
+        prefix = f"{part.name}/" if part.name else ""
+        texts.update((f"{prefix}{kind}", text) for kind, text in found.texts.items())
+        training.update((f"{prefix}{kind}", text) for kind, text in found.training.items())
     return Notes(texts, training)
 
 
@@ -71,7 +71,7 @@ def _read(model: Model, part: Component) -> Notes:
                     if each.number in inside:
                         inside[each.number].add(each)
     texts = _parsed(header)
-    texts |= {what: inside[number].say() for number, what in _IN_GRAPH.items() if inside[number].count}
+    texts |= {kind: inside[number].describe() for number, kind in _IN_GRAPH.items() if inside[number].count}
     return Notes(texts, {"training_info": trained.digest()} if trained.count else {})
 
 
@@ -109,7 +109,7 @@ class _Gathered:
     def digest(self) -> str:
         return _digest(self.nbytes, self._hasher.hexdigest())
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return the name or doc string of a graph, or a digest of its metadata."""
         graph = self.parse(GraphProto)
         if graph is None or graph.metadata_props:
@@ -121,16 +121,16 @@ def _parsed(header: _Gathered) -> dict[str, str]:
     proto = header.parse(ModelProto)
     if proto is None:
         return {"header": header.digest()}
-    told = {
+    texts = {
         "producer": " ".join(filter(None, (_text(proto.producer_name), _text(proto.producer_version)))),
         "domain": _text(proto.domain),
         "model version": str(proto.model_version or ""),
         "doc string": _text(proto.doc_string),
     }
     for each in proto.metadata_props:
-        what = f"metadata {_shortened(_text(each.key))}"
-        told[what] = f"{told[what]}; {_text(each.value)}" if what in told else _text(each.value)
-    return {what: _shortened(said) for what, said in told.items() if said or what.startswith("metadata ")}
+        kind = f"metadata {_shortened(_text(each.key))}"
+        texts[kind] = f"{texts[kind]}; {_text(each.value)}" if kind in texts else _text(each.value)
+    return {kind: _shortened(text) for kind, text in texts.items() if text or kind.startswith("metadata ")}
 
 
 def _text(value: str | bytes) -> str:
@@ -138,7 +138,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= _SAID:
+    if len(text) <= _LONGEST_SHOWN:
         return text
     content = text.encode("utf-8", "surrogatepass")
     return _digest(len(content), hashlib.sha256(content).hexdigest())

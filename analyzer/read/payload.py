@@ -80,7 +80,7 @@ class FilePayload(Frozen, eq=False):
         """Return the elements at `analyzer.model.content.sample_positions`, flat; a large tensor is not read whole."""
         numel = math.prod(self.shape)
         nbytes = self.dtype.nbytes(numel)
-        if not self._is_spread or nbytes <= _READ_WHOLE or numel <= SAMPLES:
+        if not self._is_random_access or nbytes <= _READ_WHOLE or numel <= SAMPLES:
             array = self.array()
             return None if array is None else sample(array, salt)
         if self.ranges[0][1] != nbytes:
@@ -89,15 +89,15 @@ class FilePayload(Frozen, eq=False):
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
         """Return the elements at these row-major positions, flat, with as few bytes read as the file allows."""
-        if not self._is_spread:
+        if not self._is_random_access:
             array = self.array()
             return None if array is None else array.reshape(-1)[positions]
         ((start, length),) = self.ranges
         if length != self.dtype.nbytes(math.prod(self.shape)):
             return None
         element, bits = self.dtype.to_numpy(), self.dtype.bits
-        few = 1 if length <= _PAGE and not self.source.is_remote else _FEW
-        if length <= _READ_WHOLE and (len(positions) > few or self.source.is_held):
+        most_separate = 1 if length <= _PAGE and not self.source.is_remote else _FEW
+        if length <= _READ_WHOLE and (len(positions) > most_separate or self.source.is_in_memory):
             array = self.array()
             return None if array is None else array.reshape(-1)[positions]
         size = 1 if element is None else element.itemsize
@@ -109,7 +109,7 @@ class FilePayload(Frozen, eq=False):
         return packed >> (positions * bits % 8).astype(np.uint8) & np.uint8((1 << bits) - 1)
 
     @property
-    def _is_spread(self) -> bool:
+    def _is_random_access(self) -> bool:
         """Whether an element's position in the file is known without reading earlier ones."""
         is_known = self.dtype.to_numpy() is not None or self.dtype.bits in (2, 4)
         return is_known and self.encoding is Encoding.PLAIN and len(self.ranges) == 1
@@ -199,7 +199,7 @@ def _decode(content: bytes, payload: FilePayload) -> Array | None:
         return None
 
 
-def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> list[Array | None]:
+def sample_together(requests: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> list[Array | None]:
     """Return `at` of each payload for its positions; small tensors of local files are read together."""
     whole = [
         isinstance(payload, FilePayload)
@@ -207,27 +207,27 @@ def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> lis
         and len(payload.ranges) == 1
         and payload.ranges[0][1] <= _PAGE
         and not payload.source.is_remote
-        for payload, _ in asked
+        for payload, _ in requests
     ]
-    found: list[Array | None] = [None] * len(asked)
+    found: list[Array | None] = [None] * len(requests)
     small = [number for number, is_whole in enumerate(whole) if is_whole]
     alike: dict[tuple[np.dtype, int, int], list[tuple[int, bytes]]] = defaultdict(list)
     """Payloads of equal type and size with the same positions, for one numpy call."""
-    for number, elements in zip(small, read_elements_together([asked[n][0] for n in small]), strict=True):
-        payload, positions = asked[number]
+    for number, elements in zip(small, read_elements_together([requests[n][0] for n in small]), strict=True):
+        payload, positions = requests[number]
         if elements is not None:
             element, content = elements
             alike[element, len(content), id(positions)].append((number, content))
         else:
             array = payload.array()
             found[number] = None if array is None else array.reshape(-1)[positions]
-    for (element, _, _), held in alike.items():
-        rows = np.frombuffer(b"".join([content for _, content in held]), element).reshape(len(held), -1)
-        for (number, _), few in zip(held, rows[:, asked[held[0][0]][1]], strict=True):
-            found[number] = few
+    for (element, _, _), members in alike.items():
+        rows = np.frombuffer(b"".join([content for _, content in members]), element).reshape(len(members), -1)
+        for (number, _), elements_at in zip(members, rows[:, requests[members[0][0]][1]], strict=True):
+            found[number] = elements_at
     for number, is_whole in enumerate(whole):
         if not is_whole:
-            payload, positions = asked[number]
+            payload, positions = requests[number]
             found[number] = payload.at(positions)
     return found
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError, UsageError
 from analyzer.model.ranges import Kept, Traffic, UnansweredError, check_location
-from analyzer.records import Frozen, Mutable, aside, field
+from analyzer.records import Frozen, Mutable, exclude_fields, field
 
 # stores of remote files
 
@@ -73,15 +73,15 @@ class Store(Protocol):
         """Most ranges that are requested at the same time."""
         ...
 
-    def look(self, url: str, length: int) -> Answer:
+    def probe(self, url: str, length: int) -> Answer:
         """Return the size and the marks of a file, and its first `length` bytes if they come for free."""
         ...
 
-    def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
+    def request(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
         """Return the bytes of each (offset, length), all of which lie within the file."""
         ...
 
-    def beside(self, url: str, location: str) -> str:
+    def sibling_url(self, url: str, location: str) -> str:
         """Return the URL of a file that is named relative to the folder of another."""
         ...
 
@@ -113,7 +113,7 @@ _FIRST = 2
 """Answers of the first round, which are kept: the start and the end of the file, where its opsets are."""
 
 
-@aside("kept")
+@exclude_fields("kept")
 class RemoteFile(Frozen):
     """File on another machine. Every range is a request, except the first bytes, which come with its size."""
 
@@ -128,7 +128,7 @@ class RemoteFile(Frozen):
     kept: Kept = field(default_factory=lambda: Kept(_KEPT, _FIRST))
     step = STEP
     is_remote = True
-    is_held = False
+    is_in_memory = False
 
     def __repr__(self) -> str:
         return f"<RemoteFile {self.name}>"  # without the URL's credentials
@@ -167,12 +167,12 @@ class RemoteFile(Frozen):
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         within = [(offset, max(0, min(length, self.nbytes - offset))) for offset, length in ranges]
-        wanted = [part for part in within if not self._is_at_hand(*part)]
+        wanted = [part for part in within if not self._is_kept(*part)]
         with _naming(self.name):
-            answers = iter(self.store.ask(self.url, wanted) if wanted else [])
+            answers = iter(self.store.request(self.url, wanted) if wanted else [])
         return [
-            self._at_hand(offset, length)
-            if self._is_at_hand(offset, length)
+            self._kept_part(offset, length)
+            if self._is_kept(offset, length)
             else self._compared(next(answers)).body
             for offset, length in within
         ]
@@ -197,7 +197,7 @@ class RemoteFile(Frozen):
             )
         if path == ".":
             raise ExternalDataError(f"[external-escapes] location {location!r} is the model's own folder")
-        url = self.store.beside(self.url, path)
+        url = self.store.sibling_url(self.url, path)
         if unquote(url) == unquote(self.url):
             raise ExternalDataError(f"[external-escapes] location {location!r} is the model file itself")
         try:
@@ -207,14 +207,14 @@ class RemoteFile(Frozen):
 
     def check(self) -> None:
         with _naming(self.name):
-            answer = self._compared(self.store.look(self.url, max(1, len(self.first.body))))
+            answer = self._compared(self.store.probe(self.url, max(1, len(self.first.body))))
         if answer.body != self.first.body:
             raise self._changed()
 
-    def _is_at_hand(self, offset: int, length: int) -> bool:
-        return len(self._at_hand(offset, length)) == length
+    def _is_kept(self, offset: int, length: int) -> bool:
+        return len(self._kept_part(offset, length)) == length
 
-    def _at_hand(self, offset: int, length: int) -> bytes:
+    def _kept_part(self, offset: int, length: int) -> bytes:
         if offset + length <= len(self.first.body):
             return self.first.body[offset : offset + length]
         return self.kept.at(offset, length)
@@ -259,7 +259,7 @@ def _naming(name: str) -> Iterator[None]:
 
 def _open(store: Store, url: str, name: str, length: int) -> RemoteFile:
     with _naming(name):
-        answer = store.look(url, length)
+        answer = store.probe(url, length)
         if answer.total is None:
             raise Unanswered(f"its size is not known; {DOWNLOAD}")
     return RemoteFile(name, store, url, answer)
@@ -359,8 +359,8 @@ def list_models(url: str) -> Iterator[str]:
     except ImportError as error:
         raise MissingExtraError("remote", error.name or "fsspec", f"listing {url}") from error
     except Exception as error:  # noqa: BLE001 - every filesystem has errors of its own
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"{url}: cannot be listed: {said}; write the URLs into a list") from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{url}: cannot be listed: {reason}; write the URLs into a list") from None
     if not found:
         raise UsageError(f"{url}: no {_SUFFIX} file is there; check the name")
 

@@ -30,7 +30,7 @@ _FLOAT, _UINT8, _INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8, onnx.Te
 RUNTIME_ONLY = frozenset({"SimplifiedLayerNormalization"})
 """Operators that onnxruntime has added to ONNX's own domain."""
 
-_ALIKE = frozenset(
+_LIKE_FIRST_INPUT = frozenset(
     {
         "BiasGelu",
         "BiasSoftmax",
@@ -60,19 +60,19 @@ _PRODUCTS = frozenset(
     }
 )
 
-_PLACES: Mapping[str, tuple[int, int]] = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3)}
+_OPERAND_SLOTS: Mapping[str, tuple[int, int]] = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3)}
 """Positions of the two inputs of quantized operators that broadcast."""
 
 
-def contributed_dims(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def contributed_types(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     """Return the types of the first outputs of a node, as many as are known."""
-    first = given[0] if given else None
+    first = inputs[0] if inputs else None
     if first is None:
         return []
     operator = node.op_type
     if operator in ("DequantizeLinear", "QuantizeLinear"):
-        return list(quantized(node, given).values())
-    if operator in _ALIKE:
+        return list(quantized(node, inputs).values())
+    if operator in _LIKE_FIRST_INPUT:
         return [first]
     if operator in RUNTIME_ONLY:
         return [first, (_FLOAT, (*first[1][:-1], 1))]
@@ -80,20 +80,20 @@ def contributed_dims(node: onnx.NodeProto, given: Sequence[Typed | None]) -> lis
         small = (_FLOAT, (*first[1][:-1], 1))
         return [first, small, small, first]
     if operator in _PRODUCTS:
-        return _product(node, given)
-    if operator in _PLACES:
-        return _broadcast(given, *_PLACES[operator])
+        return _product(node, inputs)
+    if operator in _OPERAND_SLOTS:
+        return _broadcast(inputs, *_OPERAND_SLOTS[operator])
     special = _SPECIAL.get(operator)
-    return special(node, given) if special is not None else []
+    return special(node, inputs) if special is not None else []
 
 
-def quantized(node: onnx.NodeProto, given: Sequence[Typed | None]) -> dict[str, Typed]:
+def quantized(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> dict[str, Typed]:
     """Return the output type of QuantizeLinear or DequantizeLinear: the input's shape, another element type."""
-    source = given[0]
+    source = inputs[0]
     if source is None:
         return {}
-    other = given[2] if len(given) > 2 else None
-    scale = given[1] if len(given) > 1 else None
+    other = inputs[2] if len(inputs) > 2 else None
+    scale = inputs[1] if len(inputs) > 1 else None
     if node.op_type == "DequantizeLinear":
         kind = _FLOAT if scale is None else scale[0]
     else:
@@ -105,94 +105,94 @@ def _integer(node: onnx.NodeProto, name: str, default: int = 0) -> int:
     return next((int(each.i) for each in node.attribute if each.name == name), default)
 
 
-def _product(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    a, b = given[0], given[1] if len(given) > 1 else None
+def _product(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
+    a, b = inputs[0], inputs[1] if len(inputs) > 1 else None
     if a is None or b is None or len(a[1]) < 2 or len(b[1]) < 2:
         return []
     rows = a[1][-1] if _integer(node, "transA") else a[1][-2]
     columns = b[1][-2] if _integer(node, "transB") else b[1][-1]
-    batch = _together(a[1][:-2], b[1][:-2])
+    batch = _broadcast_dims(a[1][:-2], b[1][:-2])
     kind = a[0] if a[0] not in (_UINT8, onnx.TensorProto.INT8) else _FLOAT
     return [] if batch is None else [(kind, (*batch, rows, columns))]
 
 
-def _together(a: Dims, b: Dims) -> Dims | None:
+def _broadcast_dims(a: Dims, b: Dims) -> Dims | None:
     """Return the broadcast shape of two shapes."""
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     return tuple(y if x == 1 else x if y == 1 or x == y else None for x, y in zip(left, right, strict=True))
 
 
-def _broadcast(given: Sequence[Typed | None], a: int, b: int) -> list[Typed]:
-    left, right = given[a], given[b] if b < len(given) else None
+def _broadcast(inputs: Sequence[Typed | None], a: int, b: int) -> list[Typed]:
+    left, right = inputs[a], inputs[b] if b < len(inputs) else None
     if left is None or right is None:
         return []
-    dims = _together(left[1], right[1])
+    dims = _broadcast_dims(left[1], right[1])
     return [] if dims is None else [(left[0], dims)]
 
 
-def _n_bits(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    assert given[0] is not None
-    return [(given[0][0], (*given[0][1][:-1], _integer(node, "N")))]
+def _n_bits(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
+    assert inputs[0] is not None
+    return [(inputs[0][0], (*inputs[0][1][:-1], _integer(node, "N")))]
 
 
-def _multi_head(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _multi_head(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     """Return the outputs of MultiHeadAttention: query (batch, length, hidden) or packed; past and present as stored."""
-    query = given[0]
+    query = inputs[0]
     assert query is not None
-    value = given[2] if len(given) > 2 else None
+    value = inputs[2] if len(inputs) > 2 else None
     if len(query[1]) != 3:
         return []
     hidden = value[1][-1] if value is not None and len(value[1]) == 3 else query[1][-1]
     if value is not None and len(value[1]) == 4:  # (batch, heads, length, size): a cached cross attention
         heads, width = value[1][1], value[1][3]
         hidden = heads * width if isinstance(heads, int) and isinstance(width, int) else None
-    made: list[Typed] = [(query[0], (*query[1][:2], hidden))]
+    outputs: list[Typed] = [(query[0], (*query[1][:2], hidden))]
     if len(node.output) > 1 and value is not None and len(value[1]) == 3 and isinstance(hidden, int):
         heads = _integer(node, "num_heads", 1)
-        past = given[6] if len(given) > 6 else None
+        past = inputs[6] if len(inputs) > 6 else None
         before = 0 if past is None else past[1][2]
         length = value[1][1]
         total = before + length if isinstance(before, int) and isinstance(length, int) else None
-        made += [(query[0], (query[1][0], heads, total, hidden // heads))] * 2
-    return made
+        outputs += [(query[0], (query[1][0], heads, total, hidden // heads))] * 2
+    return outputs
 
 
-def _group_query(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _group_query(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     """Return the outputs of GroupQueryAttention; query, keys and values are packed if no keys are given."""
-    query, past = given[0], given[3] if len(given) > 3 else None
+    query, past = inputs[0], inputs[3] if len(inputs) > 3 else None
     assert query is not None
     heads, groups = _integer(node, "num_heads", 1), _integer(node, "kv_num_heads", 1)
     hidden = query[1][-1]
-    is_packed = len(given) < 2 or given[1] is None
+    is_packed = len(inputs) < 2 or inputs[1] is None
     if is_packed and isinstance(hidden, int):
         hidden = hidden * heads // (heads + 2 * groups)
-    made: list[Typed] = [(query[0], (*query[1][:-1], hidden))]
+    outputs: list[Typed] = [(query[0], (*query[1][:-1], hidden))]
     if past is not None and isinstance(hidden, int):
         length, before = query[1][1], past[1][2]
         total = length + before if isinstance(length, int) and isinstance(before, int) else None
-        made += [(past[0], (query[1][0], groups, total, hidden // heads))] * 2
-    return made
+        outputs += [(past[0], (query[1][0], groups, total, hidden // heads))] * 2
+    return outputs
 
 
-def _attention(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    source, weight = given[0], given[1] if len(given) > 1 else None
+def _attention(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
+    source, weight = inputs[0], inputs[1] if len(inputs) > 1 else None
     assert source is not None
     if weight is None or not isinstance(weight[1][-1], int):
         return []
     return [(source[0], (*source[1][:-1], weight[1][-1] // 3))]
 
 
-def _embedding(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    ids, words = given[0], given[2] if len(given) > 2 else None
+def _embedding(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
+    ids, words = inputs[0], inputs[2] if len(inputs) > 2 else None
     assert ids is not None
     if words is None:
         return []
-    made = (words[0], (*ids[1], words[1][-1]))
-    return [made, (_INT32, ids[1][:1]), made]
+    output = (words[0], (*ids[1], words[1][-1]))
+    return [output, (_INT32, ids[1][:1]), output]
 
 
-def _convolution(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _convolution(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     """Return the output of FusedConv, QLinearConv's kin and the blocked Conv, by ONNX's own inference of Conv."""
     standard = onnx.NodeProto()
     standard.CopyFrom(node)
@@ -202,21 +202,21 @@ def _convolution(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Ty
     attributes = [each for each in node.attribute if each.name in kept]
     del standard.attribute[:]
     standard.attribute.extend(attributes)
-    return _standard(standard, given[:2])
+    return _standard(standard, inputs[:2])
 
 
-def _pool(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _pool(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     standard = onnx.NodeProto()
     standard.CopyFrom(node)
     standard.op_type = {"NhwcMaxPool": "MaxPool"}.get(node.op_type, node.op_type)
     standard.domain = ""
     del standard.input[1:], standard.output[1:]
-    return _standard(standard, given[:1])
+    return _standard(standard, inputs[:1])
 
 
-def _quantized_convolution(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _quantized_convolution(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     """Return the output of QLinearConv, whose channels may come last."""
-    source, weight = given[0], given[3] if len(given) > 3 else None
+    source, weight = inputs[0], inputs[3] if len(inputs) > 3 else None
     if source is None or weight is None:
         return []
     is_last = bool(_integer(node, "channels_last"))
@@ -226,24 +226,24 @@ def _quantized_convolution(node: onnx.NodeProto, given: Sequence[Typed | None]) 
     standard.CopyFrom(node)
     del standard.input[:]
     standard.input.extend(["x", "w"])
-    made = _convolution(standard, [(_FLOAT, first), (_FLOAT, weight[1])])
-    if not made:
+    outputs = _convolution(standard, [(_FLOAT, first), (_FLOAT, weight[1])])
+    if not outputs:
         return []
-    out = made[0][1]
+    out = outputs[0][1]
     return [(source[0], (*out[:1], *out[2:], out[1]) if is_last else out)]
 
 
-def _quantized_where(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    condition, a, b = (given[place] if place < len(given) else None for place in (0, 1, 4))
+def _quantized_where(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
+    condition, a, b = (inputs[place] if place < len(inputs) else None for place in (0, 1, 4))
     if condition is None or a is None or b is None:
         return []
-    both = _together(a[1], b[1])
-    dims = None if both is None else _together(condition[1], both)
+    both = _broadcast_dims(a[1], b[1])
+    dims = None if both is None else _broadcast_dims(condition[1], both)
     return [] if dims is None else [(a[0], dims)]
 
 
-def _quantized_concat(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    parts = given[2::3]
+def _quantized_concat(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
+    parts = inputs[2::3]
     first = parts[0] if parts else None
     axis = _integer(node, "axis")
     if first is None or not -len(first[1]) <= axis < len(first[1]):
@@ -255,16 +255,16 @@ def _quantized_concat(node: onnx.NodeProto, given: Sequence[Typed | None]) -> li
     return [(first[0], tuple(dims))]
 
 
-def _quantized_product(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _quantized_product(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     """Return the output of QGemm from its first and fourth inputs; FLOAT if it has no output scale."""
-    made = _product(node, [given[0], given[3] if len(given) > 3 else None])
-    source = given[0]
+    products = _product(node, [inputs[0], inputs[3] if len(inputs) > 3 else None])
+    source = inputs[0]
     is_float = len(node.input) < 8 or not node.input[7]
-    return [(_FLOAT if is_float or source is None else source[0], dims) for _, dims in made]
+    return [(_FLOAT if is_float or source is None else source[0], dims) for _, dims in products]
 
 
-def _quantized_pool(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    source = given[0]
+def _quantized_pool(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
+    source = inputs[0]
     if source is None or len(source[1]) < 3:
         return []
     ones = (1,) * (len(source[1]) - 2)
@@ -273,27 +273,27 @@ def _quantized_pool(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list
     return [(source[0], (dims[0], *ones, dims[-1]) if is_last else (*dims[:2], *ones))]
 
 
-def _standard(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _standard(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     from onnx import defs, shape_inference
 
     types = {}
-    for name, typed in zip(node.input, given, strict=False):
+    for name, typed in zip(node.input, inputs, strict=False):
         if typed is None:
             return []
         types[name] = onnx.helper.make_tensor_type_proto(typed[0], typed[1])
     try:
-        made = shape_inference.infer_node_outputs(defs.get_schema(node.op_type, 13, ""), node, types)
+        inferred = shape_inference.infer_node_outputs(defs.get_schema(node.op_type, 13, ""), node, types)
     except Exception:  # noqa: BLE001 - nothing is known of an invalid node, whatever error says so
         return []
-    proto = made.get(node.output[0])
+    proto = inferred.get(node.output[0])
     if proto is None or not proto.tensor_type.HasField("shape"):
         return []
     return [_typed(proto)]
 
 
-def _reorder(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
+def _reorder(node: onnx.NodeProto, inputs: Sequence[Typed | None]) -> list[Typed]:
     """Return the output of ReorderInput, into blocks of channels, or ReorderOutput, which states the channel count."""
-    source = given[0]
+    source = inputs[0]
     assert source is not None
     channels = _integer(node, "channels")
     if channels and len(source[1]) > 1:
@@ -306,7 +306,7 @@ _SPECIAL = {
     "Conv": _convolution,
     "EmbedLayerNormalization": _embedding,
     "FusedConv": _convolution,
-    "FusedGemm": lambda node, given: _product(node, given),
+    "FusedGemm": lambda node, inputs: _product(node, inputs),
     "GlobalAveragePool": _pool,
     "GlobalMaxPool": _pool,
     "AveragePool": _pool,
@@ -335,8 +335,8 @@ def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
     for attribute in node.attribute:
         if attribute.name == "value":
             return attribute.t
-        if attribute.name in _PLAIN:
-            kind, field_name, is_list = _PLAIN[attribute.name]
+        if attribute.name in _CONSTANT_ATTRIBUTES:
+            kind, field_name, is_list = _CONSTANT_ATTRIBUTES[attribute.name]
             numbers = getattr(attribute, field_name)
             return onnx.helper.make_tensor(
                 node.output[0], kind, [len(numbers)] if is_list else [], numbers if is_list else [numbers]
@@ -344,7 +344,7 @@ def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
     return None
 
 
-_PLAIN: Mapping[str, tuple[int, str, bool]] = {
+_CONSTANT_ATTRIBUTES: Mapping[str, tuple[int, str, bool]] = {
     "value_float": (onnx.TensorProto.FLOAT, "f", False),
     "value_floats": (onnx.TensorProto.FLOAT, "floats", True),
     "value_int": (onnx.TensorProto.INT64, "i", False),
@@ -357,7 +357,7 @@ _PLAIN: Mapping[str, tuple[int, str, bool]] = {
 _SMALL = 1 << 14
 """Most elements of a value that is computed."""
 
-_NEVER = frozenset(
+_NOT_EVALUATED = frozenset(
     {
         "Bernoulli",
         "If",
@@ -392,8 +392,10 @@ class Sizer(Mutable):
         graph = self.model.graph
         self.stored, self.typed = {}, {}
         self.opsets = {each.domain.replace("ai.onnx", ""): each.version for each in self.model.opset_import}
-        held = [(node.output[0], tensor) for node in graph.node if (tensor := constant_of(node)) is not None]
-        for name, tensor in (*((tensor.name, tensor) for tensor in graph.initializer), *held):
+        constants = [
+            (node.output[0], tensor) for node in graph.node if (tensor := constant_of(node)) is not None
+        ]
+        for name, tensor in (*((tensor.name, tensor) for tensor in graph.initializer), *constants):
             self.typed[name] = (tensor.data_type, tuple(tensor.dims))
             if math.prod(tensor.dims) <= _SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
                 with suppress(ValueError, TypeError):  # no elements, or fewer than the shape needs
@@ -421,12 +423,12 @@ class Sizer(Mutable):
                 )
                 run.typed[value.name] = (typed.elem_type, dims)
         for node in self.model.graph.node:
-            run.take(node)
+            run.infer(node)
         return run.typed
 
 
 class _Run(Mutable, dict=True):
-    of: Sizer
+    sizer: Sizer
     sizes: Mapping[str, int] | None
     values: dict[str, np.ndarray[Any, Any]]
     typed: dict[str, Typed]
@@ -437,13 +439,13 @@ class _Run(Mutable, dict=True):
 
     @cached_property
     def imports(self) -> list[onnx.OperatorSetIdProto]:
-        return list(self.of.model.opset_import) or [onnx.helper.make_opsetid("", 1)]
+        return list(self.sizer.model.opset_import) or [onnx.helper.make_opsetid("", 1)]
 
     def size(self, axis: str) -> Dim:
         """Return the size of an axis, or its name if no sizes are given."""
         return (axis or None) if self.sizes is None else self.sizes.get(axis)
 
-    def take(self, node: onnx.NodeProto) -> None:
+    def infer(self, node: onnx.NodeProto) -> None:
         """Infer and store the types of a node's outputs."""
         if node.op_type == "SplitToSequence":
             self._split(node)
@@ -451,7 +453,7 @@ class _Run(Mutable, dict=True):
             if name:
                 self.typed[name] = typed
         if not any(name in self.typed for name in node.output) and self._is_refused(node):
-            self.of.refused = self.of.refused or node.name or node.op_type
+            self.sizer.refused = self.sizer.refused or node.name or node.op_type
             return
         for name in filter(None, node.output):
             self._restate(name)
@@ -469,7 +471,7 @@ class _Run(Mutable, dict=True):
 
     def _restate(self, name: str) -> None:
         """Use the file's axis names where inference finds no number, as onnxruntime does."""
-        stated = self.of.stated.get(name)
+        stated = self.sizer.stated.get(name)
         if stated is None:
             return
         known = tuple(self.size(dim) if isinstance(dim, str) else dim for dim in stated[1])
@@ -484,7 +486,7 @@ class _Run(Mutable, dict=True):
         domain = "" if node.domain == "ai.onnx" else node.domain
         shapes = [self.typed.get(name) for name in node.input]
         if domain or node.op_type in RUNTIME_ONLY:
-            return dict(zip(node.output, contributed_dims(node, shapes), strict=False))
+            return dict(zip(node.output, contributed_types(node, shapes), strict=False))
         if node.op_type == "Shape" and shapes[0] is not None:
             return {node.output[0]: (onnx.TensorProto.INT64, (self._span(node, len(shapes[0][1])),))}
         if node.op_type in ("QuantizeLinear", "DequantizeLinear") and shapes[0] is not None:
@@ -492,17 +494,21 @@ class _Run(Mutable, dict=True):
         if node.op_type == "SequenceAt" and node.input[0] in self.pieces:
             return {node.output[0]: self.pieces[node.input[0]]}
         try:
-            schema = defs.get_schema(node.op_type, self.of.opsets.get("", 1), "")
+            schema = defs.get_schema(node.op_type, self.sizer.opsets.get("", 1), "")
             types = {name: _type(self.typed[name]) for name in node.input if name in self.typed}
             data = {
                 name: numpy_helper.from_array(self.values[name], name)
                 for name in node.input
                 if name in self.values
             }
-            made = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=self.imports)
+            inferred = shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=self.imports
+            )
         except Exception:  # noqa: BLE001 - nothing is known of an invalid node, whatever error says so
             return {}
-        found = {name: _typed(proto) for name, proto in made.items() if proto.tensor_type.HasField("shape")}
+        found = {
+            name: _typed(proto) for name, proto in inferred.items() if proto.tensor_type.HasField("shape")
+        }
         if node.op_type == "Dropout" and len(node.output) > 1 and shapes[0] is not None:
             found.setdefault(node.output[1], (onnx.TensorProto.BOOL, shapes[0][1]))  # the mask
         return found
@@ -536,7 +542,7 @@ class _Run(Mutable, dict=True):
             return
         source = self.typed.get(node.input[0])
         dims = None if source is None else source[1]
-        numbers = follow(node, self.of.opsets.get("", 1), dims, self.followed, self.of.stored)
+        numbers = follow(node, self.sizer.opsets.get("", 1), dims, self.followed, self.sizer.stored)
         if numbers is not None:
             self.followed[node.output[0]] = self.values[node.output[0]] = numbers
 
@@ -556,7 +562,7 @@ class _Run(Mutable, dict=True):
                 if all(isinstance(dim, int) for dim in part):
                     self.values[first] = np.array(part, np.int64)
             return
-        if any(name and name not in self.values for name in node.input) or node.op_type in _NEVER:
+        if any(name and name not in self.values for name in node.input) or node.op_type in _NOT_EVALUATED:
             return
         if (
             not all(isinstance(dim, int) for dim in typed[1])
@@ -568,9 +574,9 @@ class _Run(Mutable, dict=True):
     def _run(self, node: onnx.NodeProto, first: str) -> None:
         from onnx.reference import ReferenceEvaluator
 
-        given = {name: self.values[name] for name in node.input if name}
+        inputs = {name: self.values[name] for name in node.input if name}
         try:
-            outputs: Any = ReferenceEvaluator(self._model_of(node, given)).run(None, given)
+            outputs: Any = ReferenceEvaluator(self._model_of(node, inputs)).run(None, inputs)
         except Exception:  # noqa: BLE001 - nothing is known of an invalid node, whatever error says so
             return
         for name, made in zip(node.output, outputs, strict=False):
@@ -580,15 +586,15 @@ class _Run(Mutable, dict=True):
                 kind = self.typed[name][0] if name in self.typed else 0
                 self.typed[name] = (kind or self.typed[first][0], tuple(array.shape))
 
-    def _model_of(self, node: onnx.NodeProto, given: Mapping[str, np.ndarray[Any, Any]]) -> onnx.ModelProto:
+    def _model_of(self, node: onnx.NodeProto, arrays: Mapping[str, np.ndarray[Any, Any]]) -> onnx.ModelProto:
         """Return a model of one node in its opset version, which an evaluator of a bare node would ignore."""
         helper = onnx.helper
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in given.items()
+            for name, array in arrays.items()
         ]
         outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        version = self.of.opsets.get("", 1)
+        version = self.sizer.opsets.get("", 1)
         graph = helper.make_graph([node], "node", inputs, outputs)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
 
@@ -598,11 +604,11 @@ def _type(typed: Typed) -> onnx.TypeProto:
     proto.tensor_type.elem_type = typed[0]
     proto.tensor_type.shape.SetInParent()
     for dim in typed[1]:
-        made = proto.tensor_type.shape.dim.add()
+        axis = proto.tensor_type.shape.dim.add()
         if isinstance(dim, int):
-            made.dim_value = dim
+            axis.dim_value = dim
         elif dim:
-            made.dim_param = dim
+            axis.dim_param = dim
     return proto
 
 

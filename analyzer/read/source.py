@@ -18,7 +18,7 @@ import numpy as np
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model.ranges import Bytes, Source, check_location, is_url
 from analyzer.near import near_name
-from analyzer.records import Frozen, aside, field
+from analyzer.records import Frozen, exclude_fields, field
 
 # files that are not models
 
@@ -127,21 +127,21 @@ def _path_of(location: str) -> Path:
 _MOST_OPEN = 64
 """Most files of one model that are open at a time: a process may have 256 on some systems."""
 
-_MOST_HELD = 1 << 20
+_MOST_IN_MEMORY = 1 << 20
 """Most bytes of the files of one model that are in memory at a time."""
 
 
 class _Opened:
     """Files of one model that stay open within `kept_open`."""
 
-    __slots__ = ("files", "held", "keepers", "room")
+    __slots__ = ("contents", "files", "keepers", "room")
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[LocalFile, int]] = {}
         """Open files with their descriptors, by key."""
-        self.held: dict[str, bytes] = {}
+        self.contents: dict[str, bytes] = {}
         """Whole content of small files, by key."""
-        self.room = _MOST_HELD
+        self.room = _MOST_IN_MEMORY
         """Bytes that further small files may take."""
         self.keepers = 0
 
@@ -149,7 +149,7 @@ class _Opened:
         return _Opened, ()  # descriptors are not valid in another process
 
 
-@aside("_opened")
+@exclude_fields("_opened")
 class LocalFile(Frozen):
     """Regular file. It is opened for each read and closed again, without blocking, and never for writing.
 
@@ -199,20 +199,22 @@ class LocalFile(Frozen):
         return str(self.identity[2])
 
     def read(self, offset: int, length: int) -> bytes:
-        held = self._opened.held.get(self.key)
-        return self.read_ranges([(offset, length)])[0] if held is None else held[offset : offset + length]
+        content = self._opened.contents.get(self.key)
+        return (
+            self.read_ranges([(offset, length)])[0] if content is None else content[offset : offset + length]
+        )
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         opened = self._opened
         try:
-            if self.key not in opened.held:
+            if self.key not in opened.contents:
                 with self._descriptor() as descriptor:
-                    if self.key not in opened.held:
+                    if self.key not in opened.contents:
                         return _read_ranges(descriptor, ranges)
         except OSError as error:
             raise ModelReadError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        held = opened.held[self.key]
-        return [held[offset : offset + length] for offset, length in ranges]
+        content = opened.contents[self.key]
+        return [content[offset : offset + length] for offset, length in ranges]
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:
@@ -231,23 +233,23 @@ class LocalFile(Frozen):
             if is_kept:
                 opened.files[self.key] = self, descriptor
                 if 0 < self.nbytes <= opened.room:
-                    self._hold(descriptor)
+                    self._load_small(descriptor)
             yield descriptor
         finally:
             if not is_kept:
                 os.close(descriptor)
 
-    def _hold(self, descriptor: int) -> None:
+    def _load_small(self, descriptor: int) -> None:
         """Keep the whole content in memory, if one read returns all of it."""
         content = os.pread(descriptor, self.nbytes, 0)
         self._compare(os.fstat(descriptor))
         if len(content) == self.nbytes:
-            self._opened.held[self.key] = content
+            self._opened.contents[self.key] = content
             self._opened.room -= self.nbytes
 
     @property
-    def is_held(self) -> bool:
-        return self.key in self._opened.held
+    def is_in_memory(self) -> bool:
+        return self.key in self._opened.contents
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -261,16 +263,16 @@ class LocalFile(Frozen):
         finally:
             opened.keepers -= 1
             if not opened.keepers:
-                opened.held.clear()
-                opened.room = _MOST_HELD
+                opened.contents.clear()
+                opened.room = _MOST_IN_MEMORY
                 while opened.files:
                     _, (_, descriptor) = opened.files.popitem()
                     os.close(descriptor)
 
     def view(self, offset: int, length: int) -> Bytes:
-        held = self._opened.held.get(self.key)
-        if held is not None:
-            return np.frombuffer(held, dtype=np.uint8)[offset : offset + length]
+        content = self._opened.contents.get(self.key)
+        if content is not None:
+            return np.frombuffer(content, dtype=np.uint8)[offset : offset + length]
         if length <= _COPIED:
             return np.frombuffer(self.read(offset, length), dtype=np.uint8)
         before = offset % mmap.ALLOCATIONGRANULARITY

@@ -112,15 +112,15 @@ class _Usual(NamedTuple):
     dims: list[int]
     data_type: int
     name: bytes | None
-    named: int
+    name_nbytes: int
     """Bytes of the field that holds the name."""
     raw: tuple[int, int] | None
 
     def book(self, book: Book, place: Field) -> str | None:
         """Book all but the payload, and return the name."""
         inline = 0 if self.raw is None else self.raw[1]
-        book.nbytes[NAMES] += self.named
-        book.nbytes[TENSORS] += place.end - place.at - inline - self.named
+        book.nbytes[NAMES] += self.name_nbytes
+        book.nbytes[TENSORS] += place.end - place.at - inline - self.name_nbytes
         if self.name is None:
             return None
         if not self.name.isascii():
@@ -137,7 +137,7 @@ def _scan_usual(book: Book, place: Field) -> _Usual | None:
     start, end = place.start, place.end
     head = book.window.take(start, min(start + _HEAD, end))
     dims: list[int] = []
-    data_type = named = 0
+    data_type = name_nbytes = 0
     name: bytes | None = None
     raw: tuple[int, int] | None = None
     offset, size = 0, len(head)
@@ -153,10 +153,10 @@ def _scan_usual(book: Book, place: Field) -> _Usual | None:
                 dims.append(number if number < 1 << 63 else number - (1 << 64))
             elif key == _DATA_TYPE_KEY:
                 data_type = _as_int32(number)
-            elif key == _NAME_KEY and not named and offset + number <= size:
+            elif key == _NAME_KEY and not name_nbytes and offset + number <= size:
                 name = head[offset : offset + number]
                 offset += number
-                named = offset - at
+                name_nbytes = offset - at
             elif key == _RAW_KEY and start + offset + number == end:
                 raw = (start + offset, number)
                 offset = size
@@ -166,7 +166,7 @@ def _scan_usual(book: Book, place: Field) -> _Usual | None:
         return None
     if raw is None and size < end - start:
         return None
-    return _Usual(dims, data_type, name, named, raw)
+    return _Usual(dims, data_type, name, name_nbytes, raw)
 
 
 def _collect_list(fields: TensorFields, part: Field, piece: int) -> int:
@@ -268,9 +268,11 @@ def locate_external(
 ) -> tuple[Extent | None, Payload]:
     """Locate external data, and check the location against the file that holds it."""
     needed = dtype.nbytes(numel or 0)
-    odd = sorted(entries.keys() - _EXTERNAL_KEYS)
-    if odd:
-        book.unread.append(("unknown-fields", key, f"external data has unknown keys: {', '.join(odd)}"))
+    unknown_keys = sorted(entries.keys() - _EXTERNAL_KEYS)
+    if unknown_keys:
+        book.unread.append(
+            ("unknown-fields", key, f"external data has unknown keys: {', '.join(unknown_keys)}")
+        )
     try:
         file = _sibling(book, entries.get("location", ""))
         offset, length = _range(entries, needed)
@@ -281,15 +283,15 @@ def locate_external(
     available = max(0, min(length, file.nbytes - offset))
     extent = Extent(file.key, offset, available)
     if available < length:
-        lacks = (
+        shortfall = (
             f"needs {format_many(length, 'byte')} at offset {offset:,}, the file has {available:,} of them"
         )
-        book.unread.append(("external-short", key, f"{entries['location']}: {lacks}"))
+        book.unread.append(("external-short", key, f"{entries['location']}: {shortfall}"))
     elif dtype.bits and numel is not None and length != needed:
         finding = "external-short" if length < needed else "payload-mismatch"
         what = f"{format_many(numel, 'element')} of {dtype.name} {'needs' if numel == 1 else 'need'}"
-        wrong = f"{what} {format_many(needed, 'byte')}, its entry says {length:,}"
-        book.unread.append((finding, key, wrong))
+        sentence_of_length = f"{what} {format_many(needed, 'byte')}, its entry says {length:,}"
+        book.unread.append((finding, key, sentence_of_length))
     else:
         return extent, FilePayload(file, Encoding.PLAIN, ((offset, length),), dtype, shape)
     return extent, NoPayload()
@@ -416,14 +418,14 @@ def read_tensors(book: Book, first: Field, end: int, path: GraphPath, into: list
     letters = content.decode("latin-1")  # ASCII text, as names are, needs no further decoding
     match = _HEADS.match
     at = base
-    alike = of_names = of_others = 0
+    alike = names_nbytes = others_nbytes = 0
     for start, end in contents:
         found = match(content, start - base, end - base)
         known = heads.get(found[1]) if found is not None else None
         if found is None or known is None:
             into.append(read_tensor(book, [Field(first.number, LENGTH, at, start, end)], path, carrier))
             if found is not None:
-                _learn(heads, found, content, base, end, into[-1])
+                _store_head(heads, found, content, base, end, into[-1])
             at = end
             continue
         dtype, shape, numel, nbytes, tail = known
@@ -439,16 +441,16 @@ def read_tensors(book: Book, first: Field, end: int, path: GraphPath, into: list
         payload = FilePayload(source, plain, ((raw, nbytes),), dtype, shape)
         into.append(StoredTensor(name, path, carrier, dtype, shape, numel, nbytes, payload))
         alike += 1
-        of_names += closed - opened + 2
-        of_others += end - at - nbytes
+        names_nbytes += closed - opened + 2
+        others_nbytes += end - at - nbytes
         at = end
     book.count(alike * (1 + len(path)))
-    book.nbytes[NAMES] += of_names
-    book.nbytes[TENSORS] += of_others - of_names
+    book.nbytes[NAMES] += names_nbytes
+    book.nbytes[TENSORS] += others_nbytes - names_nbytes
     return stop
 
 
-def _learn(
+def _store_head(
     heads: dict[bytes, Head],
     found: re.Match[bytes],
     content: bytes,
@@ -491,8 +493,8 @@ def _read_usual(
         return None
     own = found.book(book, place)
     payload = FilePayload(book.source, Encoding.PLAIN, (found.raw,), dtype, shape)
-    given = name if name is not None else own or ""
-    return StoredTensor(given, path, carrier, dtype, shape, numel, found.raw[1], payload, None, node)
+    tensor_name = name if name is not None else own or ""
+    return StoredTensor(tensor_name, path, carrier, dtype, shape, numel, found.raw[1], payload, None, node)
 
 
 def read_sparse(
@@ -556,20 +558,20 @@ def _collect_sparse(book: Book, places: Sequence[Field]) -> tuple[list[int], lis
 def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], int | None]:
     """Return the shape and its number of elements; None for a number that cannot be counted."""
     if dims and min(dims) < 0:
-        sentence = f"a negative dimension in [{_few(dims)}]: its elements cannot be counted"
+        sentence = f"a negative dimension in [{_preview(dims)}]: its elements cannot be counted"
         book.unread.append(("invalid-dims", key, sentence))
         return tuple(dims), None
     numel = 0 if 0 in dims else 1
     for dim in dims:
         numel *= dim
         if numel > _MAX_NUMEL:  # a product of hundreds of them has thousands of digits
-            sentence = f"more elements than any file can hold in [{_few(dims)}]: they are not counted"
+            sentence = f"more elements than any file can hold in [{_preview(dims)}]: they are not counted"
             book.unread.append(("invalid-dims", key, sentence))
             return tuple(dims), None
     return tuple(dims), numel
 
 
-def _few(dims: Sequence[int]) -> str:
+def _preview(dims: Sequence[int]) -> str:
     return ", ".join(map(str, dims[:8])) + (", ..." if len(dims) > 8 else "")
 
 

@@ -44,10 +44,10 @@ class Web:
         self._moved: dict[str, str] = {}
         try:
             self.url = str(_parse(url))
-            self._home = _parse(url).origin()
+            self._origin = _parse(url).origin()
         except ValueError:
             raise Unanswered("is not a valid URL; check the name") from None
-        self._fs = fsspec.filesystem(self._home.scheme, skip_instance_cache=True)
+        self._fs = fsspec.filesystem(self._origin.scheme, skip_instance_cache=True)
         session = {**self._fs.client_kwargs, "auto_decompress": False}
         # Headers and credentials in fsspec's configuration go to this server, and not to redirects.
         own = {key: session.pop(key) for key in ("auth", "cookies", "headers") if key in session}
@@ -59,21 +59,21 @@ class Web:
         }
         self._fs.client_kwargs = session
 
-    def look(self, url: str, length: int) -> Answer:
+    def probe(self, url: str, length: int) -> Answer:
         """Request a small range instead of HEAD, which presigned URLs refuse; it also tests for ranges."""
-        return self.ask(url, [(0, length)])[0]
+        return self.request(url, [(0, length)])[0]
 
-    def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
-        answers: list[Answer] = sync(self._fs.loop, self._ask_all, url, ranges)
+    def request(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
+        answers: list[Answer] = sync(self._fs.loop, self._request_all, url, ranges)
         return answers
 
-    def beside(self, url: str, location: str) -> str:
+    def sibling_url(self, url: str, location: str) -> str:
         # The query is kept: a token for the folder is also valid for the sibling, and no other host gets it.
         scheme, host, path, query, _ = urlsplit(url)
         folder = path.rpartition("/")[0]
         return urlunsplit((scheme, host, f"{folder}/{quote(location, errors='surrogateescape')}", query, ""))
 
-    async def _ask_all(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
+    async def _request_all(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
         """Return the answers; after the first error no request is sent, and those under way are awaited.
 
         A server that limits concurrent requests would count those under way among the following ones.
@@ -81,38 +81,38 @@ class Web:
         gate = asyncio.Semaphore(AT_ONCE)
         errors: list[Exception] = []
 
-        async def ask(offset: int, length: int) -> Answer | None:
+        async def request(offset: int, length: int) -> Answer | None:
             async with gate:
                 if errors:
                     return None
                 try:
-                    return await self._ask_timed(url, offset, length)
+                    return await self._request_timed(url, offset, length)
                 except Exception as error:  # noqa: BLE001 - raised below
                     errors.append(error)
                     return None
 
-        answers = await asyncio.gather(*(ask(offset, length) for offset, length in ranges))
+        answers = await asyncio.gather(*(request(offset, length) for offset, length in ranges))
         if errors:
             raise errors[0]
         return [answer for answer in answers if answer is not None]
 
-    async def _ask_timed(self, url: str, offset: int, length: int) -> Answer:
+    async def _request_timed(self, url: str, offset: int, length: int) -> Answer:
         limit = self._timeout + length / _SLOWEST
         try:
             async with asyncio.timeout(limit):
-                return await self._ask_once(url, offset, length)
+                return await self._request_once(url, offset, length)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Without the cause, whose text may hold the URL with its secrets.
-            raise Unanswered(_said(error, limit)) from None
+            raise Unanswered(_describe_error(error, limit)) from None
 
-    async def _ask_once(self, url: str, offset: int, length: int) -> Answer:
+    async def _request_once(self, url: str, offset: int, length: int) -> Answer:
         target = self._moved.get(url, url)
         response = await self._follow(target, offset, length)
         if target != url and response.status in _REFUSED:  # a redirect may be valid for only some minutes
             response.close()
             response = await self._follow(url, offset, length)
         async with response:
-            answer = await self._take(response, offset, length)
+            answer = await self._read_answer(response, offset, length)
         self._moved[url] = answer.url
         return answer
 
@@ -120,10 +120,14 @@ class Web:
         """Send the request, and send it again to each redirect."""
         here = _parse(url)
         session: aiohttp.ClientSession = await self._fs.set_session()
-        asked = {"Accept-Encoding": "identity", "Range": f"bytes={offset}-{offset + length - 1}"}
+        range_headers = {"Accept-Encoding": "identity", "Range": f"bytes={offset}-{offset + length - 1}"}
         for _ in range(_REDIRECTS + 1):
-            own = self._own if here.origin() == self._home else {}
-            options = {**own, "headers": {**own.get("headers", {}), **asked}, "allow_redirects": False}
+            own = self._own if here.origin() == self._origin else {}
+            options = {
+                **own,
+                "headers": {**own.get("headers", {}), **range_headers},
+                "allow_redirects": False,
+            }
             options.setdefault("proxy", _proxy(here))
             self.meter.requests += 1
             response = await session.get(here, **options)
@@ -136,7 +140,7 @@ class Web:
             here = there
         raise Unanswered(f"is redirected more than {_REDIRECTS} times; check the name")
 
-    async def _take(self, response: aiohttp.ClientResponse, offset: int, length: int) -> Answer:
+    async def _read_answer(self, response: aiohttp.ClientResponse, offset: int, length: int) -> Answer:
         """Return the body if it is the requested one. Any other is left unread, and the connection is closed."""
         headers = response.headers
         first, last, total = _span(response, length)
@@ -234,7 +238,7 @@ async def _is_inside(host: str | None) -> bool:
     return any(not (getattr(address, "ipv4_mapped", None) or address).is_global for address in addresses)
 
 
-def _said(error: Exception, limit: float) -> str:
+def _describe_error(error: Exception, limit: float) -> str:
     """Return the reason for a missing answer, and the next step."""
     match error:
         case TimeoutError():

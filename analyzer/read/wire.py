@@ -176,10 +176,10 @@ class Window:
                 reason = "" if isinstance(error, IndexError) else str(error)
                 raise BrokenMessageError(self.source, at, end, reason) from error
             if position > end or not 8 <= key <= 0xFFFFFFFF:
-                raise self._impossible(at, end, key, position)
+                raise self._invalid_field(at, end, key, position)
             yield make((key >> 3, wire, at, content, position))
 
-    def _impossible(self, at: int, end: int, key: int, stop: int) -> BrokenMessageError:
+    def _invalid_field(self, at: int, end: int, key: int, stop: int) -> BrokenMessageError:
         reason = f"a field of {stop - at:,} bytes" if stop > end else f"field number {key >> 3}"
         return BrokenMessageError(self.source, at, end, reason, key >> 3, stop)
 

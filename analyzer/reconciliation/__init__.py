@@ -57,7 +57,7 @@ from analyzer.reconciliation.names import align, with_roots
 from analyzer.reconciliation.normalized import match_folded_weightnorm, match_spectralnorm, match_standardized
 from analyzer.reconciliation.orientation import settle_turned
 from analyzer.reconciliation.packed import match_concatenated, match_packed_copies, match_recurrent
-from analyzer.reconciliation.placement import settle_misplaced, settle_told
+from analyzer.reconciliation.placement import settle_misplaced, settle_misplaced_by_program
 from analyzer.reconciliation.pointwise import match_folded_pointwise
 from analyzer.reconciliation.program import match_evaluated, settle_opaque
 from analyzer.reconciliation.split import match_split, match_split_copies, match_split_tables
@@ -138,7 +138,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
 """Rules in the order in which they run."""
 
 
-_OF_READING = (settle_turned, settle_changed, settle_misplaced, settle_dead, settle_opaque)
+_READER_RULES = (settle_turned, settle_changed, settle_misplaced, settle_dead, settle_opaque)
 """Rules that compare the readers of a value with PyTorch's modules."""
 
 
@@ -186,15 +186,15 @@ def reconcile_ledger(
     known = [name for tensor in manifest.tensors for name in tensor.names]
     is_local = ledger.model.traffic is None
     contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes, is_local)
-    read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
-    books = Books(with_roots(read, manifest), manifest, contents, align(names, known))
+    ledger_as_read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
+    books = Books(with_roots(ledger_as_read, manifest), manifest, contents, align(names, known))
     with np.errstate(
         invalid="ignore", over="ignore"
     ):  # contents may have any bit pattern, even a signalling NaN
         for rule in RULES:
-            if not (is_file and rule in _OF_READING) and (places or rule is not settle_misplaced):
+            if not (is_file and rule in _READER_RULES) and (places or rule is not settle_misplaced):
                 rule(books)
             if is_file:  # the other file may hold a packed recurrent weight in the same layout
                 books.misfits.clear()
-        settle_told(books, misplaced, exchanged)
+        settle_misplaced_by_program(books, misplaced, exchanged)
         return close_books(books, ledger)

@@ -75,7 +75,7 @@ def match_folded_batchnorm(books: Books) -> None:
 
 def _open_pairs(books: Books) -> Iterator[tuple[Parameter, Entry]]:
     """Yield each open weight with each entry that may hold it folded."""
-    for suspect in [*books.suspects, *_nameless(books)]:
+    for suspect in [*books.suspects, *_pair_nameless(books)]:
         weight, entry = suspect.tensor, suspect.entry
         if not isinstance(weight, Parameter) or weight.name in books.parameters or len(weight.shape) < 2:
             continue
@@ -101,8 +101,8 @@ def _match_solved(books: Books, scales: _Scales, count: int) -> None:
             found.append((fold, weight, entry))
     numbers = Counter(fold.norm.eps for fold, _, _ in found)
     for fold, weight, entry in found:
-        is_alone = numbers[fold.norm.eps] == 1 and count + len(found) > 1
-        if not is_alone and (fold.bias is None or fold.bias.tensor.key not in books.entries):
+        is_single = numbers[fold.norm.eps] == 1 and count + len(found) > 1
+        if not is_single and (fold.bias is None or fold.bias.tensor.key not in books.entries):
             _settle_fold(books, fold, weight, entry)
 
 
@@ -122,7 +122,7 @@ def _match_by_name(books: Books, norms: list[BatchNorm]) -> None:
             _settle_parts(books, norm, weight, entry, bias, "provenance:folded-bias+reader-module", None)
 
 
-def _nameless(books: Books) -> Iterator[Suspect]:
+def _pair_nameless(books: Books) -> Iterator[Suspect]:
     """Yield each open learned entry with each free weight of its size, starting with the reading module's weight."""
     weights = [p for p in books.free_parameters() if len(p.shape) >= 2]
     sizes = {weight.numel for weight in weights}
@@ -132,9 +132,9 @@ def _nameless(books: Books) -> Iterator[Suspect]:
         if is_known or numel not in sizes or entry.role is not Role.PARAMETER:
             continue
         modules = books.reader_modules(entry)
-        like = [w for w in weights if w.numel == numel and not books.is_elsewhere(entry, w)]
-        like.sort(key=lambda weight: module_of(weight.name) not in modules)
-        yield from (Suspect(entry, weight) for weight in like)
+        candidates = [w for w in weights if w.numel == numel and not books.is_elsewhere(entry, w)]
+        candidates.sort(key=lambda weight: module_of(weight.name) not in modules)
+        yield from (Suspect(entry, weight) for weight in candidates)
 
 
 def _find_fold(
@@ -163,7 +163,7 @@ def _find_fold(
 _Stacked = tuple[list[BatchNorm], Reals]
 """Norms, and their factors as an array (norms, channels)."""
 
-_WRITTEN = (1e-3, 1e-4, 1e-6, 1e-5)
+_COMMON_EPSILONS = (1e-3, 1e-4, 1e-6, 1e-5)
 """Common values of eps."""
 
 
@@ -189,7 +189,10 @@ class _Scales:
             self._others = {}
         if size not in self._others:
             norms = [
-                replace(norm, eps=eps) for norm in self._norms[size] for eps in _WRITTEN if eps != norm.eps
+                replace(norm, eps=eps)
+                for norm in self._norms[size]
+                for eps in _COMMON_EPSILONS
+                if eps != norm.eps
             ]
             scales = [_norm_scale(books, norm) for norm in norms]
             self._others[size] = norms, np.stack([scale for scale in scales if scale is not None])
@@ -214,7 +217,7 @@ class _Scales:
             return
         channels = channels_of(books.contents, weight, axis, group)
         original = samples.astype(np.float64)
-        told: set[tuple[str, float]] = set()
+        tried: set[tuple[str, float]] = set()
         for layout in layouts(weight.shape, books.contents.shape(entry)):
             is_known = layout.is_plain or books.contents.mode == "full"
             look = books.contents.look(entry, layout) if is_known else None
@@ -223,8 +226,8 @@ class _Scales:
             stored = look[0].astype(np.float64)
             for norm in self._norms[size]:
                 eps = None if norm.module in self._used else _solve(books, norm, stored, original, channels)
-                if eps is not None and eps != norm.eps and (norm.module, eps) not in told:
-                    told.add((norm.module, eps))
+                if eps is not None and eps != norm.eps and (norm.module, eps) not in tried:
+                    tried.add((norm.module, eps))
                     yield replace(norm, eps=eps)
 
     def near(
@@ -251,10 +254,10 @@ class _Scales:
             look = books.contents.look(entry, layout) if is_known else None
             if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
                 continue
-            room = tolerance * np.abs(expected).max(axis=1, keepdims=True) + 1e-6
-            room = room + (0.0 if look[1] is None else look[1] * 1.01)
+            tolerances = tolerance * np.abs(expected).max(axis=1, keepdims=True) + 1e-6
+            tolerances = tolerances + (0.0 if look[1] is None else look[1] * 1.01)
             with np.errstate(invalid="ignore"):
-                near = (np.abs(expected - look[0].astype(np.float64)) <= room).all(axis=1)
+                near = (np.abs(expected - look[0].astype(np.float64)) <= tolerances).all(axis=1)
             found = (norms[number] for number in np.flatnonzero(near))
             yield from (norm for norm in found if norm.module not in self._used)
 
@@ -272,7 +275,7 @@ def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) 
 
     The optimizer drops a bias of zeros; then the file needs no such vector.
     """
-    mine = {(node.graph_path, node.position) for node in books.users(weight)}
+    weight_readers = {(node.graph_path, node.position) for node in books.users(weight)}
     suspected = [suspect.entry for suspect in books.suspects]
     open_ones = (
         entry for entry in (*books.free_entries(), *suspected) if entry.tensor.key not in books.entries
@@ -280,10 +283,18 @@ def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) 
     free = [
         entry for entry in open_ones if entry is not weight
     ]  # the weight itself may have one number for each channel
-    like = [entry for entry in free if books.contents.numel(entry) == shift.size]
-    beside = [e for e in like if any((node.graph_path, node.position) in mine for node in books.users(e))]
-    beside = beside or [e for e in like if _is_added_behind(books, e, mine)]
-    fits = (entry for entry in beside or like if fit_vector(books.contents, entry, shift, sizes) is not None)
+    candidates = [entry for entry in free if books.contents.numel(entry) == shift.size]
+    attached = [
+        e
+        for e in candidates
+        if any((node.graph_path, node.position) in weight_readers for node in books.users(e))
+    ]
+    attached = attached or [e for e in candidates if _is_added_behind(books, e, weight_readers)]
+    fits = (
+        entry
+        for entry in attached or candidates
+        if fit_vector(books.contents, entry, shift, sizes) is not None
+    )
     return next(fits, None)
 
 
@@ -342,11 +353,11 @@ def _solve(
         return None
     scale = np.ones_like(variance) if gamma is None else gamma
     with np.errstate(all="ignore"):
-        each = np.square(scale[channels] * original / stored) - variance[channels]
-        each = each[np.isfinite(each)]
-    if each.size < min(_FEWEST_SAMPLES, original.size):
+        estimates = np.square(scale[channels] * original / stored) - variance[channels]
+        estimates = estimates[np.isfinite(estimates)]
+    if estimates.size < min(_FEWEST_SAMPLES, original.size):
         return None
-    middle = float(np.median(each))
+    middle = float(np.median(estimates))
     if not _LEAST_EPS <= middle <= _MOST_EPS * 1.5:
         return None
     eps = float(f"1e{round(math.log10(middle))}")
@@ -398,12 +409,12 @@ def _settle_parts(
     if fit is not None:
         computed = Computed(f"batchnorm {norm.module}")
         pieces = (Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=computed),)
-    books.hold(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)
+    books.assign(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)
     _merge_name(books, norm.weight, entry, decided_by)
     for name in (norm.bias, _bias_name(weight)):
         parameter = books.tensor(name) if name is not None else None
         if bias is not None and bias.tensor.key not in books.entries and isinstance(parameter, Parameter):
-            books.hold(parameter, bias, (Line.FOLDED_BATCHNORM,), decided_by, None)
+            books.assign(parameter, bias, (Line.FOLDED_BATCHNORM,), decided_by, None)
         else:
             _merge_name(books, name, bias or entry, decided_by)
     if bias is not None and bias.tensor.key not in books.entries:
@@ -470,12 +481,12 @@ def match_frozen_batchnorm(books: Books) -> None:
         rises_with_layers = len(layers) == len(in_order) and layers == sorted(layers)
         if positions == sorted(positions) or rises_with_layers:
             for pair in in_order:
-                if _is_beside(pair):
+                if _is_near_layer(pair):
                     _settle_frozen(books, pair, pair.scale, pair.norm.weight or "")
                     _settle_frozen(books, pair, pair.shift, pair.norm.bias or "")
 
 
-def _is_beside(pair: _Frozen) -> bool:
+def _is_near_layer(pair: _Frozen) -> bool:
     """Whether the layer before is in the norm's own module, or has the same numbers in its name."""
     if pair.layer is None:
         return True
@@ -512,9 +523,9 @@ def _layer_before(books: Books, scale: Entry) -> tuple[str | None, int]:
             parts += [before for before in wiring.producers(part) if isinstance(before, Node)]
         if kind_of(part) in (Kind.CONVOLUTION, Kind.PRODUCT):
             for operand in _operands(books, part):
-                held = books.entries.get(operand.key)
-                if held is not None and held.parameter is not None and len(operand.shape) > 1:
-                    return held.parameter, node.position
+                line = books.entries.get(operand.key)
+                if line is not None and line.parameter is not None and len(operand.shape) > 1:
+                    return line.parameter, node.position
     return None, node.position
 
 
@@ -523,7 +534,7 @@ def _settle_frozen(books: Books, found: _Frozen, entry: Entry, name: str) -> Non
     books.release(entry)
     rule = f"{books.contents.evidence}:batchnorm {found.norm.module}"
     if isinstance(tensor, Parameter):
-        books.hold(tensor, entry, (Line.FOLDED_BATCHNORM,), rule, found.error)
+        books.assign(tensor, entry, (Line.FOLDED_BATCHNORM,), rule, found.error)
     elif tensor is not None:
         books.settle(entry, Line.BUFFER, rule, tensor.name)
 
@@ -546,9 +557,9 @@ def _factors_and_summands(books: Books) -> Iterator[tuple[Entry, Entry]]:
             continue
         if len(readers) != 1 or readers[0].node.op_type not in _SCALES or not _is_vector(books, entry):
             continue
-        onwards = wiring.readers(readers[0].node, past=CARRIES)
-        if len(onwards) == 1 and onwards[0].node.op_type in _SHIFTS:
-            for other in _operands(books, onwards[0].node):
+        next_readers = wiring.readers(readers[0].node, past=CARRIES)
+        if len(next_readers) == 1 and next_readers[0].node.op_type in _SHIFTS:
+            for other in _operands(books, next_readers[0].node):
                 if other.key in free and _is_vector(books, free[other.key]):
                     yield entry, free[other.key]
 

@@ -36,22 +36,22 @@ def find_tiles(books: Books) -> None:
     """Note the tiling of each blocked weight and its bias: PyTorch's order of elements, and the padding."""
     if books.contents.mode == "none":
         return
-    ways: dict[int, dict[Key, Tiles]] = {block: {} for block in _BLOCKS}
+    tilings: dict[int, dict[Key, Tiles]] = {block: {} for block in _BLOCKS}
     for entry in books.ledger.entries:
         node = _reader(books, entry, _WEIGHT)
         if node is None or len(entry.tensor.shape) < 3 or entry.tensor.dtype is not DType.FLOAT:
             continue
         array = books.contents.array(entry)
-        for block, found in ways.items() if array is not None else ():
-            tiles = None if array is None else _find(books, entry, node, array, block)
+        for block, found in tilings.items() if array is not None else ():
+            tiles = None if array is None else _find_tiling(books, entry, node, array, block)
             if tiles is not None:
                 found[entry.tensor.key] = tiles
-    best = max(_BLOCKS, key=lambda block: len(ways[block]))  # a file is blocked for one machine
-    books.contents.tiles.update(ways[best])
+    best = max(_BLOCKS, key=lambda block: len(tilings[block]))  # a file is blocked for one machine
+    books.contents.tiles.update(tilings[best])
     for entry in books.ledger.entries:
         node = _reader(books, entry, _BIAS)
         if node is not None and len(entry.tensor.shape) == 1:
-            _cut(books, entry, node)
+            _note_bias_padding(books, entry, node)
 
 
 def mark_tiles(books: Books) -> None:
@@ -70,9 +70,9 @@ def mark_tiles(books: Books) -> None:
         line = settled.line if MEANINGS[settled.line].unbalanced else name_of(chain)
         books.parameters[name] = replace(settled, pieces=pieces, chain=chain, line=line)
         for key in settled.entries:
-            held = books.entries[key]
-            if is_blocked and held.parameter == name and held.line is settled.line:
-                books.entries[key] = replace(held, line=line)
+            entry_line = books.entries[key]
+            if is_blocked and entry_line.parameter == name and entry_line.line is settled.line:
+                books.entries[key] = replace(entry_line, line=line)
 
 
 _MOVED = (Line.TRANSPOSED, Line.RESHAPED)
@@ -88,9 +88,9 @@ def _reader(books: Books, entry: Entry, slot: int) -> Node | None:
     return readers[0].node if readers and is_blocked else None
 
 
-def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> Tiles | None:
+def _find_tiling(books: Books, entry: Entry, node: Node, array: Array, block: int) -> Tiles | None:
     """Return the tiling in which all channels are parallel to those of a PyTorch weight or a value of its program."""
-    for tiles, weights in _ways(books, entry.tensor, max(1, node.integers.get("group", 1)), block):
+    for tiles, weights in _find_tilings(books, entry.tensor, max(1, node.integers.get("group", 1)), block):
         is_factor = all(len(weight.shape) < array.ndim for weight in weights)
         if not any(tiles.fills_with(array, number) for number in ((0.0, 1.0) if is_factor else (0.0,))):
             continue
@@ -99,8 +99,8 @@ def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> T
             known = books.contents.originals.channel_statistics(weight)
             if known is None or known[0].shape != projections.shape:
                 continue
-            ours, theirs = np.abs(projections * known[1]), np.abs(known[0] * sizes)
-            if bool((np.abs(ours - theirs) <= _NEAR * sizes * known[1]).all()):
+            stored_products, expected_products = np.abs(projections * known[1]), np.abs(known[0] * sizes)
+            if bool((np.abs(stored_products - expected_products) <= _NEAR * sizes * known[1]).all()):
                 return tiles
         if _is_computed(books, np.ascontiguousarray(tiles.restore(array)).reshape(-1), tiles.shape):
             return tiles
@@ -115,19 +115,19 @@ def _is_computed(books: Books, elements: Array, shape: tuple[int, ...]) -> bool:
         if value.shape != shape or value.content is None or element is None or not value.parameters:
             continue
         known = decode_values(value.content.samples, element).astype(np.float64)
-        mine = elements[books.contents.originals.positions(elements.size)].astype(np.float64)
-        sizes = float(np.linalg.norm(known) * np.linalg.norm(mine))
-        if known.shape == mine.shape and sizes and abs(float(known @ mine) / sizes - 1) <= _NEAR:
+        stored = elements[books.contents.originals.positions(elements.size)].astype(np.float64)
+        sizes = float(np.linalg.norm(known) * np.linalg.norm(stored))
+        if known.shape == stored.shape and sizes and abs(float(known @ stored) / sizes - 1) <= _NEAR:
             return True
     return False
 
 
-def _ways(
+def _find_tilings(
     books: Books, tensor: StoredTensor, groups: int, block: int
 ) -> Iterator[tuple[Tiles, list[Parameter]]]:
     """Yield each tiling whose shape, padded to blocks, is the stored one, with the weights of that shape."""
     rows, columns, *kernel = tensor.shape
-    like = [
+    candidates = [
         p
         for p in books.manifest.parameters
         if len(p.shape) == len(tensor.shape) and list(p.shape[2:]) == kernel
@@ -139,12 +139,12 @@ def _ways(
         return
     shapes = {
         p.shape
-        for p in like
-        if _filled(p.shape[0], block) == rows
-        and (p.shape[1] == columns or (is_deep and _filled(p.shape[1], block) == columns))
+        for p in candidates
+        if _round_up(p.shape[0], block) == rows
+        and (p.shape[1] == columns or (is_deep and _round_up(p.shape[1], block) == columns))
     }
     for shape in sorted(shapes):
-        yield Tiles(shape, tensor.shape, block, is_deep), [p for p in like if p.shape == shape]
+        yield Tiles(shape, tensor.shape, block, is_deep), [p for p in candidates if p.shape == shape]
 
 
 def _factors(books: Books, tensor: StoredTensor, block: int) -> Iterator[tuple[Tiles, list[Parameter]]]:
@@ -152,17 +152,17 @@ def _factors(books: Books, tensor: StoredTensor, block: int) -> Iterator[tuple[T
     vectors: dict[int, list[Parameter]] = defaultdict(list)
     for parameter in books.manifest.parameters:
         is_vector = parameter.shape[:1] == (parameter.numel,) and len(parameter.shape) < len(tensor.shape)
-        if is_vector and tensor.shape[0] == _filled(parameter.numel, block) > parameter.numel:
+        if is_vector and tensor.shape[0] == _round_up(parameter.numel, block) > parameter.numel:
             vectors[parameter.numel].append(parameter)
     for count, found in sorted(vectors.items()):
         yield Tiles((count, *tensor.shape[1:]), tensor.shape, block, is_deep=False), found
 
 
-def _filled(channels: int, block: int) -> int:
+def _round_up(channels: int, block: int) -> int:
     return -(-channels // block) * block
 
 
-def _cut(books: Books, entry: Entry, node: Node) -> None:
+def _note_bias_padding(books: Books, entry: Entry, node: Node) -> None:
     """Note the padding of a bias: it has an element for each channel of its weight, and zeros after them."""
     weights = [part for part in books.ledger.wiring.producers(node) if isinstance(part, StoredTensor)]
     found = [tiles for part in weights if (tiles := books.contents.tiles.get(part.key)) is not None]

@@ -82,7 +82,7 @@ class Books(Mutable):
     """Mangled names of the parameters that traced nodes in the file mention."""
     checked_places: int = 0
     """Number of parameters for which a wrong place would have been detected."""
-    made: dict[Place, int] = field(default_factory=dict)
+    generated: dict[Place, int] = field(default_factory=dict)
     """Nodes that generate numbers at run time where weights belong -> number of elements; 0 if unknown."""
     evaluated: dict[Key, Traced] = field(default_factory=dict)
     """Values of PyTorch's program, by the stored tensors that hold them."""
@@ -93,10 +93,10 @@ class Books(Mutable):
     misfits: set[Key] = field(default_factory=set)
     """Entries whose readers rule out that they hold any parameter in its stored layout."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
-    _homes: dict[tuple[int, ...], set[str]] = field(default_factory=dict)
+    _owners_by_shape: dict[tuple[int, ...], set[str]] = field(default_factory=dict)
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
     _by_key: dict[Key, Entry] = field(default_factory=dict)
-    _halved: tuple[int, DType | None] = (-1, None)
+    _half_type: tuple[int, DType | None] = (-1, None)
     _fixed: Fixed | None = None
 
     def __post_init__(self) -> None:
@@ -137,14 +137,14 @@ class Books(Mutable):
         suspected = [each.entry for each in self.suspects if tensor is None or each.tensor is tensor]
         return [*suspected, *self.free_entries()]
 
-    def halved(self) -> DType | None:
+    def half_type(self) -> DType | None:
         """Return the half-precision type in which the file holds every parameter found so far; None if not all do."""
-        if self._halved[0] != len(self.parameters):
-            held = (self.entry(key) for settled in self.parameters.values() for key in settled.entries)
-            types = {entry.tensor.dtype for entry in held if self.contents.encoding(entry) is None}
+        if self._half_type[0] != len(self.parameters):
+            stored = (self.entry(key) for settled in self.parameters.values() for key in settled.entries)
+            types = {entry.tensor.dtype for entry in stored if self.contents.encoding(entry) is None}
             dtype = types.pop() if len(types) == 1 else None
-            self._halved = len(self.parameters), dtype if dtype in HALF_STEPS else None
-        return self._halved[1]
+            self._half_type = len(self.parameters), dtype if dtype in HALF_STEPS else None
+        return self._half_type[1]
 
     def release(self, *entries: Entry) -> None:
         """Remove entries from the suspects, because a formula explains them."""
@@ -175,12 +175,12 @@ class Books(Mutable):
         is_product = known is not None and known.kind in (Kind.PRODUCT, Kind.CONVOLUTION)
         if not is_product or len(node.inputs) < 2 or reader.slot > 1:
             return False
-        given, weight = (
+        operand, weight = (
             self.ledger.wiring.find(node.graph_path, node.inputs[slot])
             for slot in (reader.slot, 1 - reader.slot)
         )
         is_weight = isinstance(weight, StoredTensor) or (isinstance(weight, Node) and self.fixed(weight))
-        return is_weight and isinstance(given, Node) and not self.fixed(given)
+        return is_weight and isinstance(operand, Node) and not self.fixed(operand)
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """Return the PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes name them."""
@@ -206,19 +206,19 @@ class Books(Mutable):
         different: one may read parameters of the other. Vectors are exempt, because a bias may be fused with the next
         normalization.
         """
-        modules, homes = self.reader_modules(entry), {module_of(name) for name in tensor.names}
+        modules, owners = self.reader_modules(entry), {module_of(name) for name in tensor.names}
         if entry.tensor.key in self.misfits:
             return True
         if isinstance(tensor, Buffer) or len(tensor.shape) < 2 or not modules:
             return False
-        if any(is_inside(one, other) or is_inside(other, one) for one in modules for other in homes):
+        if any(is_inside(one, other) or is_inside(other, one) for one in modules for other in owners):
             return False
-        if not self._homes:
+        if not self._owners_by_shape:
             for parameter in self.manifest.parameters:
                 for name in parameter.names:
-                    self._homes.setdefault(parameter.shape, set()).add(module_of(name))
-        others = self._homes[tensor.shape] - homes
-        return any(is_inside(other, module) for module in modules for other in others)
+                    self._owners_by_shape.setdefault(parameter.shape, set()).add(module_of(name))
+        other_owners = self._owners_by_shape[tensor.shape] - owners
+        return any(is_inside(other, module) for module in modules for other in other_owners)
 
     def is_dropped_zero(self, parameter: Parameter) -> bool:
         """Whether a parameter is all zeros and a traced node names it: the optimizer drops a bias of zeros."""
@@ -227,7 +227,7 @@ class Books(Mutable):
             return False
         return any(mangle(name) in self.traced for name in parameter.names)
 
-    def hold(
+    def assign(
         self,
         parameter: Parameter,
         entry: Entry,
@@ -248,9 +248,9 @@ class Books(Mutable):
         before = self.entries.pop(entry.tensor.key, None)
         if before is not None and before.parameter is not None:
             self.holdings.pop(before.parameter, None)
-        self.hold_parts(parameter, [holding], chain, decided_by, error, pieces)
+        self.assign_parts(parameter, [holding], chain, decided_by, error, pieces)
 
-    def hold_parts(
+    def assign_parts(
         self,
         parameter: Parameter,
         holdings: list[Holding],
@@ -287,15 +287,15 @@ class Books(Mutable):
             pieces = () if fit is None else (piece_of(entry, fit),)
             self.parameters[parameter.name] = replace(settled, pieces=pieces)
 
-    def lose(self, parameter: Parameter, line: Line, decided_by: str) -> None:
+    def settle_absent(self, parameter: Parameter, line: Line, decided_by: str) -> None:
         """Settle that nothing in the file holds `parameter`."""
         self.parameters[parameter.name] = ParameterLine(parameter.name, line, (line,), (), decided_by, None)
 
     def copy(self, parameter: Parameter, entry: Entry, decided_by: str) -> None:
         """Settle that `entry` is another copy of a parameter, in the same file or in another file of the artifact."""
         root = self.ledger.model.root
-        held = {root(key[0]) for key in self.parameters[parameter.name].entries}
-        line = Line.COPIED if root(entry.tensor.graph_path) in held else Line.DUPLICATED_FILE
+        roots = {root(key[0]) for key in self.parameters[parameter.name].entries}
+        line = Line.COPIED if root(entry.tensor.graph_path) in roots else Line.DUPLICATED_FILE
         self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by)
         settled = self.parameters[parameter.name]
         chain = settled.chain if line in settled.chain else (*settled.chain, line)

@@ -26,7 +26,7 @@ from analyzer.model.tables import is_geometric
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
-from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, behind, keeps
+from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, find_upstream, keeps_values
 from analyzer.reconciliation.pointwise import is_offset
 from analyzer.records import Frozen, replace
 
@@ -46,7 +46,7 @@ _MOST_FOLLOWED = 1 << 24
 _MOST_AXES = 4
 _EQUAL = 1e-6
 """Relative tolerance of equal numbers after a computation."""
-_LIKE_CODES = 0.98
+_LEAST_COSINE = 0.98
 """Least cosine between numbers and their decoded codes: codes of four bits reach 0.99."""
 _MOST_FREQUENCIES = 1 << 12
 """Most elements of rotary frequencies, which are half of a head's width."""
@@ -80,7 +80,7 @@ def settle_changed(books: Books) -> None:
         return
     follower = Follower(books)
     kinds: dict[tuple[str | None, str, bool], list[_Judged]] = {}
-    for tensor, keys in _held(books):
+    for tensor, keys in _find_stored(books):
         leaf, is_matrix = split_name(tensor.name)[1], len(tensor.shape) > 1
         classes = _classes(books, tensor)
         is_plain = any(map(_PLAIN.fullmatch, classes)) or (isinstance(tensor, Buffer) and not classes)
@@ -94,7 +94,7 @@ def settle_changed(books: Books) -> None:
             if change is not None:
                 _settle(books, tensor, keys, change)
         elif not classes and isinstance(tensor, Parameter):
-            change = _first(_find_change(follower, tensor, key, by_any=True) for key in keys)
+            change = _first(_find_change(follower, tensor, key, is_any_operator=True) for key in keys)
             if change is not None and (change.operator is None or _is_rearranged(books, tensor, change)):
                 _settle(books, tensor, keys, change)
             elif change is not None and math.prod(tensor.shape) >= _FEWEST:
@@ -104,25 +104,25 @@ def settle_changed(books: Books) -> None:
     for entry in books.ledger.entries:
         line = books.entries[entry.tensor.key]
         if entry.tensor.dtype.is_floating and not MEANINGS[line.line].unbalanced and not line.learned:
-            change = _first(_find_untuned(follower, each) for each in (entry,))
+            change = _first(_find_changed_frequencies(follower, each) for each in (entry,))
             if change is not None:
                 books.entries[line.key] = replace(line, line=Line.DIFFERING, decided_by=change.rule)
 
 
 def _settle_kind(books: Books, kind: Sequence[_Judged]) -> None:
     """Settle the tensors of one class and leaf name: PyTorch may make a change itself that most of them undergo."""
-    is_habit = 2 * sum(judged.change is not None for judged in kind) > len(kind)
+    is_common = 2 * sum(judged.change is not None for judged in kind) > len(kind)
     in_all_layers = _changed_in_all_layers(kind)
     shifts = {judged.change.operator for judged in kind if judged.change is not None and judged.is_allowed}
     for judged in kind:
         tensor, change = judged.tensor, judged.change
         if change is None:
             continue
-        is_usual = is_habit or judged.is_allowed or _pattern(judged) in in_all_layers
+        is_usual = is_common or judged.is_allowed or _pattern(judged) in in_all_layers
         # A custom class may compute anything from a matrix, unless its program is known.
         is_own = bool(_classes(books, tensor)) and len(tensor.shape) > 1
-        is_told = books.manifest.program is not None or not is_own
-        if judged.is_certain or not is_usual or (is_told and _is_scrambled(books, tensor, change)):
+        is_known = books.manifest.program is not None or not is_own
+        if judged.is_certain or not is_usual or (is_known and _is_scrambled(books, tensor, change)):
             _settle(books, tensor, judged.keys, change)
         elif change.operator not in shifts:
             _note(books, tensor, change, Severity.WARNING)
@@ -167,18 +167,18 @@ def _classes(books: Books, tensor: Parameter | Buffer) -> tuple[str, ...]:
     return tuple(filter(None, modules))
 
 
-def _held(books: Books) -> Iterator[tuple[Parameter | Buffer, tuple[Key, ...]]]:
+def _find_stored(books: Books) -> Iterator[tuple[Parameter | Buffer, tuple[Key, ...]]]:
     """Yield the balanced parameters that the file stores, and the buffers, each with the keys of its tensors."""
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
         if settled.entries and not MEANINGS[settled.line].unbalanced:
             yield parameter, settled.entries
-    held: dict[str, list[Key]] = {}
+    keys_by_buffer: dict[str, list[Key]] = {}
     for line in books.entries.values():
         if line.line is Line.BUFFER and line.parameter is not None:
-            held.setdefault(line.parameter, []).append(line.key)
+            keys_by_buffer.setdefault(line.parameter, []).append(line.key)
     for buffer in books.manifest.buffers:
-        keys = [key for name in buffer.names for key in held.get(name, ())]
+        keys = [key for name in buffer.names for key in keys_by_buffer.get(name, ())]
         if keys:
             yield buffer, tuple(keys)
 
@@ -212,7 +212,7 @@ class _Change(Frozen):
 
 
 def _find_change(
-    follower: Follower, tensor: Parameter | Buffer, key: Key, *, by_any: bool = False
+    follower: Follower, tensor: Parameter | Buffer, key: Key, *, is_any_operator: bool = False
 ) -> _Change | None:
     """Return the change that nodes of stored values alone make to a stored tensor; None if it arrives unchanged.
 
@@ -220,8 +220,8 @@ def _find_change(
         follower: follows stored tensors.
         tensor: the PyTorch tensor.
         key: key of the stored tensor that holds it.
-        by_any: whether any operator counts that computes with it, and not only those that take a `weight`; then nodes
-            that only move a matrix are ignored.
+        is_any_operator: whether any operator counts that computes with it, and not only those that take a `weight`;
+            then nodes that only move a matrix are ignored.
     """
     books, fixed = follower.books, follower.fixed
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
@@ -229,14 +229,20 @@ def _find_change(
     last: _Change | None = None
     for meeting in follower.meetings(entry):
         known = operator_of(meeting.node)
-        if known is None or not (by_any or _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix)):
+        if known is None or not (
+            is_any_operator or _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix)
+        ):
             arrived[:] = True  # a reader of an unknown kind: taken for proper use
             continue
         changes = meeting.changes
-        is_table = (meeting.way is not None and meeting.way.looks_up) or fixed(meeting.node)
+        is_table = (meeting.path is not None and meeting.path.looks_up) or fixed(meeting.node)
         if changes and is_matrix and is_table:
             continue  # a module may add up rows of a table or pass them through layers, such as positions or queries
-        if changes and not _is_own_formula(books, tensor, changes) and not _is_undone(books, entry, meeting):
+        if (
+            changes
+            and not _is_own_formula(books, tensor, changes)
+            and not _is_reverted(books, entry, meeting)
+        ):
             if _is_of_program(books, tensor, meeting):
                 arrived[:] = True
                 continue
@@ -245,7 +251,7 @@ def _find_change(
             is_foreign = not is_matrix and len(owners) > 1
             return _Change(changes[-1].op_type, is_foreign, is_shift, (entry, meeting))
         moved = meeting.moved
-        if changes or moved is None or (by_any and is_matrix):
+        if changes or moved is None or (is_any_operator and is_matrix):
             arrived[:] = True
             continue
         node = meeting.node
@@ -256,7 +262,9 @@ def _find_change(
             if arrived.size:
                 arrived[places] = True
                 last = _Change(moved.op_type, found=(entry, meeting))
-        elif (places is not None or _is_lost(entry, meeting)) and not _is_of_program(books, tensor, meeting):
+        elif (places is not None or _is_moved_untraced(entry, meeting)) and not _is_of_program(
+            books, tensor, meeting
+        ):
             return _Change(moved.op_type, found=(entry, meeting))
         else:
             arrived[:] = True
@@ -281,7 +289,7 @@ def _is_scrambled(books: Books, tensor: Parameter | Buffer, change: _Change) -> 
     entry, meeting = change.found
     if entry.tensor.numel > _MOST_FOLLOWED or not _names_behind(books, meeting.changes) <= {*tensor.names}:
         return False
-    first = next((step for step in meeting.way or () if not keeps(step)), None)
+    first = next((step for step in meeting.path or () if not keeps_values(step)), None)
     compared = _compared(books, books.contents.array(entry), meeting)
     if (
         compared is None and first is not None
@@ -289,8 +297,8 @@ def _is_scrambled(books: Books, tensor: Parameter | Buffer, change: _Change) -> 
         compared = _compared(books, _value(books, first.node, first.slot), meeting)
     if compared is None or compared[0].size < _FEWEST:
         return False
-    found, ways = compared
-    alike = [stored for stored in ways if stored.shape == found.shape]
+    found, orders = compared
+    alike = [stored for stored in orders if stored.shape == found.shape]
     return bool(alike) and not any(_keeps_order(stored, found) for stored in alike)
 
 
@@ -311,8 +319,8 @@ def _is_rising(stored: Reals, arrived: Reals) -> bool:
     if 2 * np.count_nonzero(np.ptp(ranked, axis=1)[is_varied]) < np.count_nonzero(is_varied):
         return False
     before = np.maximum.accumulate(np.where(ranked == 0, -np.inf, ranked), axis=1)
-    room = _EQUAL * float(np.abs(arrived).max(initial=0.0))
-    return bool(((ranked == 0) | (ranked >= before - room)).all())
+    tolerance = _EQUAL * float(np.abs(arrived).max(initial=0.0))
+    return bool(((ranked == 0) | (ranked >= before - tolerance)).all())
 
 
 _FEWEST = 4
@@ -330,14 +338,14 @@ def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _
     for meeting in follower.meetings(entry):
         node = meeting.node
         changes = meeting.changes
-        if kind_of(node) is not Kind.RECURRENT or meeting.way is None:
+        if kind_of(node) is not Kind.RECURRENT or meeting.path is None:
             continue
         if not changes:
             name = node.inputs[meeting.slot]
             found = follower.tracker.track(entry.tensor, node.graph_path, name)
             is_as_stored = entry.tensor.shape == tensor.shape
             if found is not None and is_as_stored and not _are_whole_gates(found.places, node.op_type):
-                return _Change(meeting.way.last.op_type)
+                return _Change(meeting.path.last.op_type)
             continue
         changes = [each for each in changes if each.op_type not in RECODES]
         if not changes:
@@ -346,7 +354,7 @@ def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _
         is_own = is_sum and "bias_" in split_name(tensor.name)[1]
         if (
             not is_own
-            and not _is_undone(books, entry, meeting)
+            and not _is_reverted(books, entry, meeting)
             and not _is_of_program(books, tensor, meeting)
         ):
             return _Change(changes[-1].op_type)
@@ -379,29 +387,31 @@ def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: Meeting) -
 def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
     """Whether PyTorch's program computes a value, from a parameter of one of these names if any are given."""
     program = books.manifest.program
-    ways = [digest(value), *([digest_transposed(value)] if value.ndim == 2 else [])]
+    digests = [digest(value), *([digest_transposed(value)] if value.ndim == 2 else [])]
     return any(
         known.content is not None
-        and known.content.digest in ways
+        and known.content.digest in digests
         and (not names or not {*names}.isdisjoint(known.parameters))
         for known in (() if program is None else program.values)
     )
 
 
-def _is_lost(entry: Entry, meeting: Meeting) -> bool:
+def _is_moved_untraced(entry: Entry, meeting: Meeting) -> bool:
     """Whether nodes of stored values alone move a tensor in an unknown way."""
-    return entry.tensor.numel <= _MOST_FOLLOWED and (meeting.way is None or meeting.way.is_fixed)
+    return entry.tensor.numel <= _MOST_FOLLOWED and (meeting.path is None or meeting.path.is_fixed)
 
 
-def _is_undone(books: Books, entry: Entry, meeting: Meeting) -> bool:
+def _is_reverted(books: Books, entry: Entry, meeting: Meeting) -> bool:
     """Whether the arriving value has the tensor's numbers after all: multiplied by 1, or quantized and dequantized."""
     if entry.tensor.numel > _MOST_FOLLOWED:
         return False
     compared = _compared(books, books.contents.array(entry), meeting)
     if compared is None:
         return False
-    found, ways = compared
-    return any(_is_near(found.reshape(-1), stored.reshape(-1), is_coded=meeting.is_coded) for stored in ways)
+    found, orders = compared
+    return any(
+        _is_near(found.reshape(-1), stored.reshape(-1), is_coded=meeting.is_coded) for stored in orders
+    )
 
 
 def _value(books: Books, node: Node, slot: int) -> Array | None:
@@ -429,10 +439,10 @@ def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
             np.allclose(found, expected, rtol=_EQUAL, atol=_EQUAL * float(np.abs(expected).max(initial=0.0)))
         )
     sizes = float(np.linalg.norm(found) * np.linalg.norm(expected))
-    return float(found @ expected) >= _LIKE_CODES * sizes if sizes else not expected.any()
+    return float(found @ expected) >= _LEAST_COSINE * sizes if sizes else not expected.any()
 
 
-def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
+def _find_changed_frequencies(follower: Follower, entry: Entry) -> _Change | None:
     """Return the change that turns rotary frequencies into other numbers before they meet an activation."""
     books = follower.books
     if not 2 < entry.tensor.numel <= _MOST_FREQUENCIES:
@@ -449,16 +459,16 @@ def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
         if moved is None or any(node.op_type in ("Cos", "Sin") for node in changes):
             continue
         # Rounding to codes on the way is judged by the rule for data that nothing explains.
-        look = unrounded if meeting.is_coded else evaluator
-        value = look.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+        chosen = unrounded if meeting.is_coded else evaluator
+        value = chosen.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
         if value is None or value.dtype.kind in "fV":
-            is_kept = not changes if value is None else _is_in_tune(books, meeting, value, frequencies)
+            is_kept = not changes if value is None else _keeps_frequencies(books, meeting, value, frequencies)
             if not is_kept:
                 return _Change((changes[-1] if changes else moved).op_type)
     return None
 
 
-def _is_in_tune(books: Books, meeting: Meeting, value: Array, frequencies: Reals) -> bool:
+def _keeps_frequencies(books: Books, meeting: Meeting, value: Array, frequencies: Reals) -> bool:
     """Whether a value has the same frequencies, perhaps each twice, or is a table made of them.
 
     A factor is allowed only if PyTorch's program computes the result, or is unknown.
@@ -531,7 +541,7 @@ def _is_of_module(books: Books, module: str, changes: Iterable[Node]) -> bool:
 
 def _names_behind(books: Books, nodes: Iterable[Node]) -> set[str]:
     """Return the names of the PyTorch tensors that nodes of stored values alone compute with."""
-    found = (each for node in nodes for each in behind(books.ledger.wiring, node))
+    found = (each for node in nodes for each in find_upstream(books.ledger.wiring, node))
     lines = (books.entries.get(each.key) for each in found if isinstance(each, StoredTensor))
     return {line.parameter for line in lines if line is not None and line.parameter is not None}
 
@@ -557,9 +567,11 @@ def _is_in_order(places: Array, shape: tuple[int, ...], *, is_factor: bool) -> b
     steps = [np.diff(box, axis=axis) for axis in range(box.ndim) if box.shape[axis] > 1]
     if not all(bool((step == step.flat[0]).all()) and int(step.flat[0]) > 0 for step in steps):
         return False
-    mine = {int(step.flat[0]) for step in steps}
-    theirs = {math.prod(shape[axis + 1 :]): size for axis, size in enumerate(shape) if size > 1}
-    lost = {size for step, size in theirs.items() if step not in mine and (step == 1 or is_factor)}
-    if len(theirs) > 1 and mine <= theirs.keys() and not lost.isdisjoint(repeated):
+    box_strides = {int(step.flat[0]) for step in steps}
+    tensor_strides = {math.prod(shape[axis + 1 :]): size for axis, size in enumerate(shape) if size > 1}
+    missing = {
+        size for step, size in tensor_strides.items() if step not in box_strides and (step == 1 or is_factor)
+    }
+    if len(tensor_strides) > 1 and box_strides <= tensor_strides.keys() and not missing.isdisjoint(repeated):
         return False
-    return mine <= theirs.keys() or theirs.keys() <= mine
+    return box_strides <= tensor_strides.keys() or tensor_strides.keys() <= box_strides

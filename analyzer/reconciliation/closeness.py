@@ -39,7 +39,7 @@ _NOTHING = 1e-12
 """Largest sum of squares of numbers that a quantizer of any scale may take for zeros."""
 
 
-def _allowed(steps: Reals) -> Reals:
+def _tolerances(steps: Reals) -> Reals:
     return steps * STEP_ROOM + 1e-12
 
 
@@ -48,9 +48,9 @@ def within(stored: Reals, original: Reals, steps: Reals | None) -> npt.NDArray[n
 
     No element is near NaN or infinity.
     """
-    room = np.abs(original) * 2.0**-10 if steps is None else _allowed(steps)
+    tolerances = np.abs(original) * 2.0**-10 if steps is None else _tolerances(steps)
     with np.errstate(invalid="ignore"):
-        return (np.abs(stored - original) <= room) & np.isfinite(original)
+        return (np.abs(stored - original) <= tolerances) & np.isfinite(original)
 
 
 def is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool = False) -> bool:
@@ -60,7 +60,7 @@ def is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool = Fa
     """
     values, original = stored.astype(np.float64).reshape(-1), original.reshape(-1)
     with np.errstate(invalid="ignore"):
-        if not bool((np.abs(values - original) <= _allowed(steps.reshape(-1))).all()):
+        if not bool((np.abs(values - original) <= _tolerances(steps.reshape(-1))).all()):
             return False
     sizes = float(np.linalg.norm(values) * np.linalg.norm(original))
     if sizes == 0.0:
@@ -77,19 +77,23 @@ def is_rounded(stored: Array, original: Array, dtype: DType) -> bool:
     """Whether stored elements are the original's, unchanged or rounded to another type."""
     if stored.dtype == original.dtype:
         return stored.tobytes() == original.tobytes()
-    return any(_same(stored, way) for way in rounded(original, dtype))
+    return any(_same(stored, cast) for cast in rounded(original, dtype))
 
 
-def find_roundings(stored: Array, original: Array, dtype: DType, theirs: DType) -> Iterator[DType]:
+def find_roundings(stored: Array, original: Array, dtype: DType, original_dtype: DType) -> Iterator[DType]:
     """Yield the narrower types to which elements may have been rounded before they were stored in a wider one.
 
     A tool that widens a model's weights, or folds the Cast that did, leaves numbers whose last bits are zero.
     """
-    for through in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16):
-        if through.bits < min(dtype.bits, theirs.bits) and dtype.is_floating and theirs.is_floating:
-            narrowed = narrow(stored, through)
-            if narrowed is not None and is_rounded(narrowed, original, through):
-                yield through
+    for narrower in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16):
+        if (
+            narrower.bits < min(dtype.bits, original_dtype.bits)
+            and dtype.is_floating
+            and original_dtype.is_floating
+        ):
+            narrowed = narrow(stored, narrower)
+            if narrowed is not None and is_rounded(narrowed, original, narrower):
+                yield narrower
 
 
 def was_narrower(stored: Array) -> bool:
@@ -112,24 +116,26 @@ def narrow(array: Array, dtype: DType) -> Array | None:
 
 
 def _same(stored: Array, expected: Array) -> bool:
-    mine = next(iter(rounded(stored, None)))
-    return mine.tobytes() == expected.tobytes()
+    rounded_stored = next(iter(rounded(stored, None)))
+    return rounded_stored.tobytes() == expected.tobytes()
 
 
 def compare_arrays(restored: Array, original: Array, dtype: DType) -> float | bool:
     """Compare arrays band by band; return the largest difference, or False if an element does not match."""
     largest = 0.0
-    ways: set[int] | None = None
-    for mine, theirs in zip(_bands(restored), _bands(original), strict=True):
-        if mine.dtype == theirs.dtype:
-            if mine.tobytes() != theirs.tobytes():
+    matching: set[int] | None = None
+    for stored_band, original_band in zip(_bands(restored), _bands(original), strict=True):
+        if stored_band.dtype == original_band.dtype:
+            if stored_band.tobytes() != original_band.tobytes():
                 return False
             continue
-        found = {number for number, way in enumerate(rounded(theirs, dtype)) if _same(mine, way)}
-        ways = found if ways is None else ways & found
-        if not ways:
+        found = {
+            number for number, cast in enumerate(rounded(original_band, dtype)) if _same(stored_band, cast)
+        }
+        matching = found if matching is None else matching & found
+        if not matching:
             return False
-        largest = max(largest, largest_difference(mine, theirs) or 0.0)
+        largest = max(largest, largest_difference(stored_band, original_band) or 0.0)
     return largest
 
 
@@ -138,18 +144,23 @@ def compare_codes(bands: Iterable[tuple[Reals, Reals]], original: Array) -> floa
 
     Each must be within its step, and all together must have a similar direction.
     """
-    done, largest, product, mine, yours = 0, 0.0, 0.0, 0.0, 0.0
+    done, largest, product, stored_squares, original_squares = 0, 0.0, 0.0, 0.0, 0.0
     for values, steps in bands:
-        theirs = original[done : done + values.size].astype(np.float64)
-        error = np.abs(values - theirs)
-        if not bool((error <= _allowed(steps)).all()):
+        expected = original[done : done + values.size].astype(np.float64)
+        error = np.abs(values - expected)
+        if not bool((error <= _tolerances(steps)).all()):
             return False
         largest = max(largest, float(error.max(initial=0.0)))
-        product += float(values @ theirs)
-        mine, yours = mine + float(values @ values), yours + float(theirs @ theirs)
+        product += float(values @ expected)
+        stored_squares, original_squares = (
+            stored_squares + float(values @ values),
+            original_squares + float(expected @ expected),
+        )
         done += values.size
     # A scale so large that everything is within a step of zero is no evidence.
-    is_alike = product >= LEAST_LIKENESS * np.sqrt(mine * yours) and (mine > 0 or yours <= _NOTHING)
+    is_alike = product >= LEAST_LIKENESS * np.sqrt(stored_squares * original_squares) and (
+        stored_squares > 0 or original_squares <= _NOTHING
+    )
     return largest if done == original.size and is_alike else False
 
 
@@ -215,9 +226,9 @@ def compare_sums(encoded: Encoded, layout: AxisLayout, known: tuple[Reals, Reals
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(found.projections - projections)
         rounding = _ROUNDED * norms + 1e-12
-        room = np.sqrt(found.steps)
-        fits = (np.abs(np.sqrt(found.squares) - norms) <= room + rounding).all()
-        fits &= (off <= _MOST_OFF * room + 4 * rounding).all()
+        tolerances = np.sqrt(found.steps)
+        fits = (np.abs(np.sqrt(found.squares) - norms) <= tolerances + rounding).all()
+        fits &= (off <= _MOST_OFF * tolerances + 4 * rounding).all()
         size, steps = float((norms * norms).sum()), float(found.steps.sum())
         mean = _MEAN_OFF * (1 + 8 / np.sqrt(max(off.size, 1)))
         fits &= float((np.maximum(off - rounding, 0) ** 2).sum()) <= mean * steps + 1e-12

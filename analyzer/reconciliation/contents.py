@@ -90,7 +90,7 @@ class Originals(Mutable):
     def has_content(self) -> bool:
         return self.weights is not None or self.manifest.has_content
 
-    def named(self, name: str | None) -> Parameter | Buffer | None:
+    def find(self, name: str | None) -> Parameter | Buffer | None:
         return None if name is None else self._by_name.get(name)
 
     def values(self, tensor: Parameter | Buffer) -> Array | None:
@@ -110,7 +110,7 @@ class Originals(Mutable):
 
     def vector(self, name: str | None) -> Reals | None:
         """Return a small tensor by name, as float64."""
-        tensor = self.named(name)
+        tensor = self.find(name)
         found = None if tensor is None else self.values(tensor)
         return None if found is None else found.astype(np.float64)
 
@@ -477,19 +477,19 @@ class Contents(Mutable):
             return None
         stored, _ = look
         is_open, is_small = self.is_open(entry, tensor, layout), tensor.numel <= SAMPLES
-        for through in self._roundings(entry, tensor, look, samples, is_named=is_named):
+        for narrower in self._roundings(entry, tensor, look, samples, is_named=is_named):
             error: float | None = largest_difference(stored, samples)
             evidence = "content" if is_small and self.mode == "full" else "sampled"
             if not is_small and (self.mode == "full" or is_open):
-                whole = self._compare_whole(entry, tensor, layout, through)
+                whole = self._compare_whole(entry, tensor, layout, narrower)
                 sums = self._compare_sums(entry, tensor, layout) if whole is None else None
                 if whole is False or sums is False or (is_open and whole is None and sums is None):
                     continue
                 evidence = "sampled" if whole is None else "content"
                 evidence = "sums" if sums else evidence
                 error = error if whole is None or whole is True else whole
-            if through is None or error:  # without a difference, nothing was rounded
-                changed = changed if through is None else (Line.CAST,)
+            if narrower is None or error:  # without a difference, nothing was rounded
+                changed = changed if narrower is None else (Line.CAST,)
                 return Fit(layout, (*layout.chain, *changed), evidence, error)
         return None
 
@@ -529,11 +529,11 @@ class Contents(Mutable):
         return None if known is None else compare_sums(encoded, layout, known)
 
     def _compare_whole(
-        self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, through: DType | None
+        self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, narrower: DType | None
     ) -> float | bool | None:
         """Compare all elements: False if they differ, else the largest difference or True; None if unknown.
 
-        `through` is the narrower type to which they were rounded before they were stored, if any.
+        `narrower` is the type to which they were rounded before they were stored, if any.
         """
         self._note(entry)
         original = self.originals.values(tensor)
@@ -543,14 +543,14 @@ class Contents(Mutable):
         array = self._untiled(entry)
         dtype = entry.tensor.dtype
         if (
-            through is None
+            narrower is None
             and original is None
             and is_exact(tensor.dtype, dtype)
             and dtype is not tensor.dtype
         ):
-            through = tensor.dtype  # the cast is exact: the digest is of the original type
-        if array is not None and through is not None:
-            array, dtype = narrow(array, through), through
+            narrower = tensor.dtype  # the cast is exact: the digest is of the original type
+        if array is not None and narrower is not None:
+            array, dtype = narrow(array, narrower), narrower
         if array is None:
             return False
         restored = layout.restore(array)
@@ -621,10 +621,10 @@ class Stacks(Mutable):
         tensors, rows = self.of(shape)
         if values.dtype.kind not in "fiubV":
             return []
-        mine = values.astype(np.float64)
-        room = steps * 1.01 if steps is not None else np.abs(mine) * 2.0**-6
+        numbers = values.astype(np.float64)
+        tolerances = steps * 1.01 if steps is not None else np.abs(numbers) * 2.0**-6
         with np.errstate(invalid="ignore"):
-            near = (np.abs(rows - mine) <= room + 1e-7).all(axis=1)
+            near = (np.abs(rows - numbers) <= tolerances + 1e-7).all(axis=1)
         return [tensors[number] for number in np.flatnonzero(near)]
 
     def of(self, shape: tuple[int, ...]) -> tuple[list[Tensor], npt.NDArray[np.float64]]:

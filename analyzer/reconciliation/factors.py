@@ -115,21 +115,21 @@ def fit_vector(contents: Contents, entry: Entry, expected: Reals, sizes: Reals) 
     look = contents.at(entry, np.arange(expected.size, dtype=np.int64))
     if look is None:
         return None
-    room = tolerance_of(contents, entry) * sizes.reshape(-1)
-    return _error_within(look[0], look[1], expected.reshape(-1), room)
+    tolerances = tolerance_of(contents, entry) * sizes.reshape(-1)
+    return _error_within(look[0], look[1], expected.reshape(-1), tolerances)
 
 
-def _error_within(stored: Array, steps: Reals | None, expected: Reals, room: Reals) -> float | None:
+def _error_within(stored: Array, steps: Reals | None, expected: Reals, tolerances: Reals) -> float | None:
     """Return the largest difference; None if one is beyond its rounding and its step."""
     if stored.dtype.kind not in "fV" and steps is None:
         return None
     values = stored.astype(np.float64)
-    room = room + least_difference(stored)
+    tolerances = tolerances + least_difference(stored)
     with np.errstate(invalid="ignore"):
         error = np.abs(values - expected)
-        if steps is None and not bool((error <= room).all()):
+        if steps is None and not bool((error <= tolerances).all()):
             return None
-    if steps is not None and not is_like(values, expected, steps + room, is_named=True):
+    if steps is not None and not is_like(values, expected, steps + tolerances, is_named=True):
         return None
     return float(error.max(initial=0.0))
 
@@ -295,10 +295,10 @@ def _settle_layer_scale(books: Books, found: _LayerScale) -> None:
     piece = Piece(found.entry.tensor.key, layout.shape, layout.axes, computed=Computed(rule))
     books.release(found.entry, *((found.bias_entry,) if found.bias_entry else ()))
     chain = with_line(found.fit.chain, Line.FOLDED_WEIGHTNORM)
-    books.hold(found.weight, found.entry, chain, rule, found.fit.error, pieces=(piece,))
+    books.assign(found.weight, found.entry, chain, rule, found.fit.error, pieces=(piece,))
     books.merge(found.gamma, found.entry, Line.FOLDED_WEIGHTNORM, rule, None)
     if found.bias is not None and found.bias_entry is not None:
-        books.hold(found.bias, found.bias_entry, (Line.FOLDED_WEIGHTNORM,), rule)
+        books.assign(found.bias, found.bias_entry, (Line.FOLDED_WEIGHTNORM,), rule)
 
 
 # a factor that moved out of a norm
@@ -362,8 +362,8 @@ def _divides(books: Books, entry: Entry, bias: object, factors: Reals) -> bool:
     stored = None if known is None else _stored_vector(books, entry, known.size)
     if known is None or stored is None or known.size != factors.size:
         return False
-    room = tolerance_of(books.contents, entry) * np.abs(known)
-    return bool((np.abs(stored * factors - known) <= room).all())
+    tolerances = tolerance_of(books.contents, entry) * np.abs(known)
+    return bool((np.abs(stored * factors - known) <= tolerances).all())
 
 
 def _norm_flow(books: Books, entry: Entry) -> tuple[Node, Entry | None] | None:
@@ -440,9 +440,11 @@ def _matrices_of(books: Books, entry: Entry) -> Iterator[Parameter]:
     """Yield the matrices that an entry may hold: the one of its name, else any, with held ones (tied weights) last."""
     if entry.tensor.key in books.entries or entry.role is not Role.PARAMETER:
         return
-    named = [suspect.tensor for suspect in books.suspects if suspect.entry.tensor.key == entry.tensor.key]
+    named_tensors = [
+        suspect.tensor for suspect in books.suspects if suspect.entry.tensor.key == entry.tensor.key
+    ]
     others = sorted(books.manifest.parameters, key=lambda parameter: parameter.name in books.parameters)
-    for tensor in named or others:
+    for tensor in named_tensors or others:
         if (
             isinstance(tensor, Parameter)
             and len(tensor.shape) == 2
@@ -461,10 +463,10 @@ def _settle_moved_gain(
 ) -> None:
     rule = f"{books.contents.evidence}:moved-gain {module_of(gain.name)}"
     touched = [entry, *(weight.entry for weight in weights)]
-    _hold_divided(books, gain, entry, rule, Computed(f"{gain.name} / s"))
+    _assign_divided(books, gain, entry, rule, Computed(f"{gain.name} / s"))
     if bias_entry is not None and isinstance(bias, Parameter) and bias.name not in books.parameters:
         touched.append(bias_entry)
-        _hold_divided(books, bias, bias_entry, rule, Computed(f"{bias.name} / s"))
+        _assign_divided(books, bias, bias_entry, rule, Computed(f"{bias.name} / s"))
     for weight in weights:
         layout = weight.fit.layout
         piece = Piece(
@@ -477,12 +479,12 @@ def _settle_moved_gain(
         if weight.parameter.name in books.parameters:
             books.copy(weight.parameter, weight.entry, rule)
             continue
-        books.hold(weight.parameter, weight.entry, chain, rule, weight.fit.error, pieces=(piece,))
+        books.assign(weight.parameter, weight.entry, chain, rule, weight.fit.error, pieces=(piece,))
     books.release(*touched)
 
 
-def _hold_divided(books: Books, parameter: Parameter, entry: Entry, rule: str, computed: Computed) -> None:
+def _assign_divided(books: Books, parameter: Parameter, entry: Entry, rule: str, computed: Computed) -> None:
     shape = books.contents.shape(entry)
     piece = Piece(entry.tensor.key, shape, tuple(range(len(shape))), computed=computed)
     changed = books.contents.changes(entry, parameter) or ()
-    books.hold(parameter, entry, (Line.FOLDED_POINTWISE, *changed), rule, None, pieces=(piece,))
+    books.assign(parameter, entry, (Line.FOLDED_POINTWISE, *changed), rule, None, pieces=(piece,))

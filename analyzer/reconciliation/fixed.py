@@ -23,31 +23,31 @@ class Fixed(Mutable):
                 waiting.pop()
             elif top.place in opened:  # an upstream node that is still unknown is on a cycle
                 known[top.place] = all(known.get(each.place, False) for each in opened[top.place])
-            elif (above := self._above(top)) is None:
+            elif (upstream := self._find_upstream(top)) is None:
                 known[top.place] = False
             else:
-                opened[top.place] = above
-                waiting += [each for each in above if each.place not in known and each.place not in opened]
+                opened[top.place] = upstream
+                waiting += [each for each in upstream if each.place not in known and each.place not in opened]
         return known[node.place]
 
-    def _above(self, node: Node) -> list[Node] | None:
+    def _find_upstream(self, node: Node) -> list[Node] | None:
         """Return the nodes whose outputs a node reads; None if it reads a model input, holds graphs, or is a call."""
         wiring = self.wiring
         if node.place in wiring.nested or node.place in wiring.calls:
             return None
         waiting = [wiring.find(node.graph_path, name) for name in node.inputs if name]
-        above: list[Node] = []
+        upstream: list[Node] = []
         seen: set[GraphInput] = set()
         while waiting:
             provider = waiting.pop()
             if isinstance(provider, Node):
-                above.append(provider)
+                upstream.append(provider)
             elif isinstance(provider, GraphInput):
-                given = [] if provider in seen else wiring.given(provider)
-                if not given:
+                providers = [] if provider in seen else wiring.find_arguments(provider)
+                if not providers:
                     return None
                 seen.add(provider)
-                waiting += given
+                waiting += providers
             elif provider is None:
                 return None
-        return above
+        return upstream

@@ -23,7 +23,7 @@ from analyzer.account.scopes import float_name
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Node, Place, StoredTensor
 from analyzer.model.content import Array
-from analyzer.model.operators import DECODES, Kind, kind_of, named
+from analyzer.model.operators import DECODES, Kind, kind_of, operators_of
 from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.lines import Line
 from analyzer.records import Frozen
@@ -155,7 +155,7 @@ def _merged(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
         found = [axes for axes in found if axes == _BILINEAR]
     elif len(found) > 1:
         is_open = _groups([shape[axis] for axis in long], wanted) is not None
-        found = [] if is_open else [axes for axes in found if _is_neighbourly(axes, shape, wanted)]
+        found = [] if is_open else [axes for axes in found if _joins_neighbours(axes, shape, wanted)]
     ones = tuple(axis for axis, size in enumerate(shape) if size == 1)
     return [(*ones, *axes) for axes in found] if len(found) == 1 else []
 
@@ -176,7 +176,7 @@ def _spread(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
     return [(*ones, long[1], long[0])] if _groups(wanted, [channels, positions]) is not None else []
 
 
-def _is_neighbourly(axes: tuple[int, ...], shape: tuple[int, ...], wanted: list[int]) -> bool:
+def _joins_neighbours(axes: tuple[int, ...], shape: tuple[int, ...], wanted: list[int]) -> bool:
     """Whether all joined axes are neighbours in PyTorch's order."""
     groups = _groups([shape[axis] for axis in axes], wanted) or []
     parts = (axes[start:stop] for start, stop in itertools.pairwise(groups))
@@ -219,7 +219,7 @@ def _without_ones(shape: tuple[int, ...] | list[int]) -> list[int]:
 PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Products whose second factor is packed as (columns, summed): the transpose of MatMul's matrix."""
 
-_CONVOLUTIONS = named(Kind.CONVOLUTION)
+_CONVOLUTIONS = operators_of(Kind.CONVOLUTION)
 """Convolutions, whose weight has PyTorch's order of axes."""
 
 _INTEGER_PRODUCTS = frozenset(
@@ -359,13 +359,13 @@ def in_order(
 ) -> frozenset[Use]:
     """Convert uses along the axes of a stored shape to uses along PyTorch's axes, which the file has in this order."""
     long = [place for place, dim in enumerate(stored) if dim != 1]
-    theirs = dict(zip(long, (axis for axis in axes if shape[axis] != 1), strict=False))
-    if len(theirs) != len(long) or len(long) != sum(dim != 1 for dim in shape):
+    pytorch_axes = dict(zip(long, (axis for axis in axes if shape[axis] != 1), strict=False))
+    if len(pytorch_axes) != len(long) or len(long) != sum(dim != 1 for dim in shape):
         return frozenset()
     return frozenset(
-        Use(theirs[use.result], None if use.summed is None else theirs[use.summed])
+        Use(pytorch_axes[use.result], None if use.summed is None else pytorch_axes[use.summed])
         for use in uses
-        if use.result in theirs and (use.summed is None or use.summed in theirs)
+        if use.result in pytorch_axes and (use.summed is None or use.summed in pytorch_axes)
     )
 
 
@@ -394,16 +394,16 @@ def use_of(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
 
 def _einsum(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
     """Return an Einsum's use of a factor: it sums the one axis that both share, and keeps the one of this alone."""
-    left, _, given = str(node.settings.get("equation", "")).replace(" ", "").partition("->")
+    left, _, output = str(node.settings.get("equation", "")).replace(" ", "").partition("->")
     terms = left.split(",")
-    if len(terms) != 2 or not given or slot > 1 or "." in terms[slot] or len(terms[slot]) != len(axes):
+    if len(terms) != 2 or not output or slot > 1 or "." in terms[slot] or len(terms[slot]) != len(axes):
         return None
-    mine, other = terms[slot], terms[1 - slot]
+    term, other_term = terms[slot], terms[1 - slot]
     summed = [
-        axis for letter, axis in zip(mine, axes, strict=True) if letter in other and letter not in given
+        axis for letter, axis in zip(term, axes, strict=True) if letter in other_term and letter not in output
     ]
     result = [
-        axis for letter, axis in zip(mine, axes, strict=True) if letter in given and letter not in other
+        axis for letter, axis in zip(term, axes, strict=True) if letter in output and letter not in other_term
     ]
     is_plain = len(summed) == len(result) == 1 and _ADDED not in (summed[0], result[0])
     return Use(result[0], summed[0]) if is_plain else None
@@ -422,13 +422,13 @@ def _move(
         return tuple(axes[place] for place in order) if sorted(order) == list(range(len(axes))) else None
     if node.op_type not in ("Reshape", "Squeeze", "Unsqueeze"):
         return None
-    given = node.axes("axes") or _numbers(node, wiring)
-    if given is None:
+    operand = node.axes("axes") or _numbers(node, wiring)
+    if operand is None:
         return None
     if node.op_type == "Reshape":
-        return _reshape(given, axes, shape)
-    rank = len(axes) + len(given) * (node.op_type == "Unsqueeze")
-    places = {place + rank if place < 0 else place for place in given}
+        return _reshape(operand, axes, shape)
+    rank = len(axes) + len(operand) * (node.op_type == "Unsqueeze")
+    places = {place + rank if place < 0 else place for place in operand}
     if node.op_type == "Squeeze":
         return tuple(axis for place, axis in enumerate(axes) if place not in places)
     rest = iter(axes)
@@ -444,10 +444,12 @@ def _numbers(node: Node, wiring: Wiring) -> tuple[int, ...] | None:
     return tuple(np.asarray(array).reshape(-1).tolist()) if is_whole else None
 
 
-def _reshape(given: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def _reshape(
+    target: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
     """Return the axes after a reshape that only adds or drops axes of one element; None for another reshape."""
     sizes = [1 if axis == _ADDED else shape[axis] for axis in axes]
-    wanted = [sizes[place] if dim == 0 and place < len(sizes) else dim for place, dim in enumerate(given)]
+    wanted = [sizes[place] if dim == 0 and place < len(sizes) else dim for place, dim in enumerate(target)]
     known = int(np.prod([dim for dim in wanted if dim > 0], dtype=np.int64))
     wanted = [int(np.prod(sizes, dtype=np.int64)) // max(known, 1) if dim < 0 else dim for dim in wanted]
     left = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if size != 1]

@@ -28,7 +28,7 @@ from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import find_masked
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 from analyzer.reconciliation.meetings import Follower
-from analyzer.reconciliation.tables import is_only_turned
+from analyzer.reconciliation.tables import is_only_rotary
 from analyzer.reconciliation.unread import is_cut_off
 from analyzer.records import replace
 
@@ -48,20 +48,20 @@ def settle_suspects(books: Books) -> None:
     """
     for suspect in books.suspects:
         entry, tensor = suspect.entry, suspect.tensor
-        rule = _say_how(books, suspect)
+        rule = _explain_suspect(books, suspect)
         is_unread = rule == "none:unreadable"
         layout = None if is_unread else books.contents.closest(entry, tensor)
         piece = None if layout is None else Piece(entry.tensor.key, layout.shape, layout.axes)
         if isinstance(tensor, Parameter) and tensor.name not in books.parameters:
             error = books.contents.error(entry, tensor)
             pieces = () if piece is None else (piece,)
-            books.hold(tensor, entry, (Line.DIFFERING,), rule, error, pieces=pieces)
+            books.assign(tensor, entry, (Line.DIFFERING,), rule, error, pieces=pieces)
         else:
             books.settle(entry, Line.DIFFERING, rule, tensor.name, piece=piece)
     books.suspects.clear()
 
 
-def _say_how(books: Books, suspect: Suspect) -> str:
+def _explain_suspect(books: Books, suspect: Suspect) -> str:
     """Return the rule for a suspect, which tells what became of the values of its name."""
     entry, tensor, contents = suspect.entry, suspect.tensor, books.contents
     if contents.compares(tensor) and not contents.is_readable(entry):
@@ -73,7 +73,7 @@ def _say_how(books: Books, suspect: Suspect) -> str:
     is_code = entry.tensor.dtype.is_integer and contents.encoding(entry) is None
     if is_code and tensor.dtype.is_floating and contents.compares(tensor):
         return "none:undecoded"
-    if tensor.name in books.parameters or _is_held_elsewhere(books, suspect):
+    if tensor.name in books.parameters or _is_stored_elsewhere(books, suspect):
         return f"{contents.evidence}:held-elsewhere"
     return f"name+{contents.evidence}"
 
@@ -94,7 +94,7 @@ def _is_reordered(books: Books, entry: Entry, tensor: Parameter | Buffer) -> boo
     return bool(np.array_equal(np.sort(array.reshape(-1)), np.sort(values.reshape(-1))))
 
 
-def _is_held_elsewhere(books: Books, suspect: Suspect) -> bool:
+def _is_stored_elsewhere(books: Books, suspect: Suspect) -> bool:
     """Whether another suspect holds the values of this suspect's name, as if two names were exchanged."""
     tensor, contents = suspect.tensor, books.contents
     others = [
@@ -158,23 +158,23 @@ def settle_fillers(books: Books) -> None:
                 continue
         if is_computed and _is_low_factor(books, entry, array):
             continue
-        is_free = not is_left and (not entry.sources or is_computed)
+        is_unclaimed = not is_left and (not entry.sources or is_computed)
         is_weight = entry.role is Role.PARAMETER
         if entry.role is Role.BUFFER:
-            if is_free and _is_made(books, entry, array):
+            if is_unclaimed and _is_computed_table(books, entry, array):
                 books.settle(entry, Line.ADDED, "content:table")
         elif (
-            is_free
+            is_unclaimed
             and is_constant_filled(array)
             and (not is_weight or _is_neutral(entry, array) or _is_joined(books, entry, array))
         ):
-            if array.size > 1 and is_only_turned(books, entry):
+            if array.size > 1 and is_only_rotary(books, entry):
                 continue  # rotary frequencies that somebody has overwritten with one number
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
-        elif is_free and (
-            ((is_computed or not is_weight) and _is_table(array)) or _is_made(books, entry, array)
+        elif is_unclaimed and (
+            ((is_computed or not is_weight) and _is_table(array)) or _is_computed_table(books, entry, array)
         ):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
@@ -236,7 +236,7 @@ def _is_cache(entry: Entry) -> bool:
     return entry.role is Role.BUFFER and entry.evidence is Evidence.STRUCTURE and not entry.sources
 
 
-def _is_made(books: Books, entry: Entry, array: Array) -> bool:
+def _is_computed_table(books: Books, entry: Entry, array: Array) -> bool:
     """Whether an entry is a table that `forward` makes of positions: waves, their frequencies, or a mask.
 
     This applies only if PyTorch's side does not list all buffers, as with a state dict; a complete manifest has the
@@ -257,7 +257,7 @@ def _is_made(books: Books, entry: Entry, array: Array) -> bool:
             and begin_at_zero(values, slack)
             and is_sinusoidal(values, slack)
         )
-    return values.ndim == 1 and are_frequencies(values, slack_of(array)) and is_only_turned(books, entry)
+    return values.ndim == 1 and are_frequencies(values, slack_of(array)) and is_only_rotary(books, entry)
 
 
 def _looks_up(reader: Reader) -> bool:
@@ -269,18 +269,18 @@ def find_zeroed(manifest: Manifest) -> frozenset[str]:
     """Return the parameters that PyTorch's program only multiplies by zeros, so that no output depends on them."""
     if manifest.program is None:
         return frozenset()
-    made: dict[str, list[Traced]] = defaultdict(list)
+    by_origin: dict[str, list[Traced]] = defaultdict(list)
     for value in manifest.program.values:
         for origin in value.origins:
-            made[origin].append(value)
+            by_origin[origin].append(value)
     return frozenset(
         name
         for name in manifest.program.through
-        if name in made and all(_is_nothing(value) for value in made[name])
+        if name in by_origin and all(_is_zeros(value) for value in by_origin[name])
     )
 
 
-def _is_nothing(value: Traced) -> bool:
+def _is_zeros(value: Traced) -> bool:
     """Whether a value of the program is all zeros."""
     element = value.dtype.to_numpy()
     if value.content is None or element is None or not value.content.constant_filled:
@@ -314,13 +314,13 @@ def _is_empty_row(books: Books, entry: Entry) -> bool:
     graph = next((each for each in books.ledger.model.graphs if each.path == entry.tensor.graph_path), None)
     if graph is None or not graph.path or entry.tensor.name not in graph.outputs:
         return False
-    return _is_nothing_of_what_is_held(books, entry)
+    return _is_zeros_of_stored(books, entry)
 
 
-def _is_nothing_of_what_is_held(books: Books, entry: Entry) -> bool:
+def _is_zeros_of_stored(books: Books, entry: Entry) -> bool:
     """Whether an entry is zeros computed from parameters of other sizes, which other tensors hold."""
-    held = [books.parameters.get(source) for source in entry.sources]
-    if any(line is None or MEANINGS[line.line].unbalanced for line in held):
+    lines = [books.parameters.get(source) for source in entry.sources]
+    if any(line is None or MEANINGS[line.line].unbalanced for line in lines):
         return False
     if any(parameter.numel == entry.tensor.numel for parameter in _sources(books, entry)):
         return False
@@ -339,7 +339,7 @@ def _is_first_product(books: Books, entry: Entry) -> bool:
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
     if not readers or any(reader.node.op_type != "Add" or not reader.node.is_standard for reader in readers):
         return False
-    return _is_nothing_of_what_is_held(books, entry)
+    return _is_zeros_of_stored(books, entry)
 
 
 def _is_first_state(books: Books, entry: Entry) -> bool:
@@ -420,13 +420,13 @@ def settle_parameters(books: Books) -> None:
     """Settle absent parameters: empty, unused by the export's trace, a dropped bias of zeros, else missing."""
     for parameter in list(books.free_parameters()):
         if not parameter.numel:
-            books.lose(parameter, Line.UNUSED, "none:no-elements")
+            books.settle_absent(parameter, Line.UNUSED, "none:no-elements")
         elif parameter.read is False and books.manifest.trace is not None:
-            books.lose(parameter, Line.UNUSED, f"provenance:{books.manifest.trace}")
+            books.settle_absent(parameter, Line.UNUSED, f"provenance:{books.manifest.trace}")
         elif books.is_dropped_zero(parameter):
-            books.lose(parameter, Line.REMOVED_ZERO, "provenance:traced-zero")
+            books.settle_absent(parameter, Line.REMOVED_ZERO, "provenance:traced-zero")
         else:
-            books.lose(parameter, Line.MISSING, "none:not-in-file")
+            books.settle_absent(parameter, Line.MISSING, "none:not-in-file")
 
 
 def settle_entries(books: Books) -> None:
@@ -438,8 +438,8 @@ def settle_entries(books: Books) -> None:
         elif entry.role is Role.BUFFER:
             known = [name for name in entry.sources if books.tensor(name) is not None]
             # A state dict lacks non-persistent buffers: then the file's own note counts.
-            is_named = not books.manifest.lists_all_buffers and bool(entry.sources)
-            line = Line.BUFFER if known or is_named else Line.UNEXPLAINED
+            is_noted = not books.manifest.lists_all_buffers and bool(entry.sources)
+            line = Line.BUFFER if known or is_noted else Line.UNEXPLAINED
             books.settle(entry, line, entry.decided_by, known[0] if known else None)
         else:
             is_learned = entry.role is Role.PARAMETER
@@ -468,15 +468,15 @@ def settle_not_compared(books: Books) -> None:
         return
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
-        is_told = not settled.entries or bool(MEANINGS[settled.line].unbalanced)
-        if is_told or not parameter.numel or contents.originals.has(parameter):
+        is_reported = not settled.entries or bool(MEANINGS[settled.line].unbalanced)
+        if is_reported or not parameter.numel or contents.originals.has(parameter):
             continue
         chain = (*settled.chain, Line.NOT_COMPARED)
         books.parameters[parameter.name] = replace(settled, line=Line.NOT_COMPARED, chain=chain)
         for key in settled.entries:
-            held = books.entries.get(key)
-            if held is not None and held.parameter == parameter.name:
-                books.entries[key] = replace(held, line=Line.NOT_COMPARED)
+            entry_line = books.entries.get(key)
+            if entry_line is not None and entry_line.parameter == parameter.name:
+                books.entries[key] = replace(entry_line, line=Line.NOT_COMPARED)
 
 
 def settle_dead(books: Books) -> None:
@@ -485,8 +485,8 @@ def settle_dead(books: Books) -> None:
     A parameter that PyTorch's program does not read, or multiplies by zeros, may be idle. A parameter in several pieces
     needs all of them.
     """
-    held = {key for line in books.parameters.values() for key in line.entries}
-    live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in held)
+    parameter_keys = {key for line in books.parameters.values() for key in line.entries}
+    live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in parameter_keys)
     zeroed = find_zeroed(books.manifest)
     follower = Follower(books)
     for parameter in books.manifest.parameters:
@@ -516,8 +516,8 @@ def mark_ties(books: Books) -> None:
         if parameter.tied and settled.line in storing and len(settled.entries) == 1:
             chain = (*settled.chain, Line.TIED)
             books.parameters[parameter.name] = replace(settled, line=Line.TIED, chain=chain)
-            held = books.entries[settled.entries[0]]
-            books.entries[held.key] = replace(held, line=Line.TIED)
+            entry_line = books.entries[settled.entries[0]]
+            books.entries[entry_line.key] = replace(entry_line, line=Line.TIED)
 
 
 # heads of other tasks
@@ -578,10 +578,10 @@ def settle_outside(books: Books) -> None:
         is_absent = all(parameter.name not in books.parameters for parameter in parameters)
         if is_absent and not any(f"{scope}.".startswith(f"{head}.") for scope in scopes):
             for parameter in parameters:
-                books.lose(parameter, Line.OUTSIDE, f"name:head {head}")
+                books.settle_absent(parameter, Line.OUTSIDE, f"name:head {head}")
     for parameter in list(books.free_parameters()):
         if parameter.name.rpartition(".")[2] in TRAINING_ONLY:
-            books.lose(parameter, Line.UNUSED, "name:training-only")
+            books.settle_absent(parameter, Line.UNUSED, "name:training-only")
     unread: dict[str, list[Parameter]] = defaultdict(list)
     for parameter in books.manifest.parameters:
         found = _NEVER_READ.match(parameter.name)
@@ -591,7 +591,7 @@ def settle_outside(books: Books) -> None:
         is_absent = all(parameter.name not in books.parameters for parameter in parameters)
         if is_absent and not any(f"{scope}.".startswith(module) for scope in scopes):
             for parameter in parameters:
-                books.lose(parameter, Line.UNUSED, f"name:never-read {module.rstrip('.')}")
+                books.settle_absent(parameter, Line.UNUSED, f"name:never-read {module.rstrip('.')}")
 
 
 def _head(names: Iterable[str]) -> str | None:

@@ -12,7 +12,7 @@ from analyzer.account.scopes import module_of
 from analyzer.manifest import Manifest
 from analyzer.model import Key, label
 from analyzer.model.content import ContentMode
-from analyzer.records import Frozen, aside, replace
+from analyzer.records import Frozen, exclude_fields, replace
 from analyzer.text import format_many, printable
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def name_of(chain: tuple[Line, ...]) -> Line:
     return next((line for line in reversed(chain) if MEANINGS[line].changes_values), chain[-1])
 
 
-@aside("undo")
+@exclude_fields("undo")
 class Computed(Frozen):
     """Function that was applied to each element before it was stored, and its inverse."""
 
@@ -405,7 +405,7 @@ class EntryLine(Frozen):
     """Expression of a value that PyTorch's program computes without any input."""
     value: str | None = None
     """Name of that value in the program."""
-    stands: Piece | None = None
+    value_piece: Piece | None = None
     """Layout of that value in the tensor, as for a parameter; None if the value is not the whole tensor."""
     order: str = ""
     """Text that identifies the order of a table's rows in the tensor, where that is known."""
@@ -464,13 +464,13 @@ class Reconciliation(Frozen):
 
         A tied tensor belongs to its first name in `named_parameters()` order; a copy stays in its reader's scope.
         """
-        told = []
+        scoped = []
         for entry, line in zip(self.ledger.entries, self.entries, strict=True):
-            known = replace(entry, parameters=line.learned)
+            updated = replace(entry, parameters=line.learned)
             if line.learned and line.parameter is not None:
-                known = replace(known, scope=module_of(line.parameter), scoped_by="provenance:manifest")
-            told.append(known)
-        return replace(self.ledger, entries=tuple(told))
+                updated = replace(updated, scope=module_of(line.parameter), scoped_by="provenance:manifest")
+            scoped.append(updated)
+        return replace(self.ledger, entries=tuple(scoped))
 
     @property
     def compared(self) -> dict[Compared, int]:
@@ -484,8 +484,8 @@ class Reconciliation(Frozen):
         """Return the expression of the program's value that holds a parameter; None if it is not held that way."""
         if Line.EVALUATED not in settled.chain:
             return None
-        told = {line.key: line.expression for line in self.entries if line.key in settled.entries}
-        return next((told[key] for key in settled.entries if told.get(key)), None)
+        expressions = {line.key: line.expression for line in self.entries if line.key in settled.entries}
+        return next((expressions[key] for key in settled.entries if expressions.get(key)), None)
 
     @property
     def evaluated(self) -> tuple[EntryLine, ...]:

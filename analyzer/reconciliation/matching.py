@@ -57,7 +57,7 @@ def match_by_content(books: Books) -> None:
                 books.settle(entry, Line.BUFFER, fit.evidence, tensor.name, piece=piece_of(entry, fit))
             else:
                 chain = fit.chain or (Line.RENAMED,)
-                books.hold(tensor, entry, chain, fit.evidence, fit.error, pieces=(piece_of(entry, fit),))
+                books.assign(tensor, entry, chain, fit.evidence, fit.error, pieces=(piece_of(entry, fit),))
 
 
 def match_numbers(books: Books) -> None:
@@ -83,7 +83,7 @@ def match_numbers(books: Books) -> None:
             fit = books.contents.fit(stored[key][0], parameters[0])
             if fit is not None:
                 pieces = (piece_of(stored[key][0], fit),)
-                books.hold(
+                books.assign(
                     parameters[0],
                     stored[key][0],
                     fit.chain or (Line.RENAMED,),
@@ -124,25 +124,27 @@ def match_by_reader(books: Books) -> None:
         if len(entries) != 1 or not isinstance(tensor, Parameter) or tensor.name in books.parameters:
             continue
         entry, changed = entries[0], books.contents.changes(entries[0], tensor)
-        stored, ways = books.contents.shape(entry), [(1, 0), (0, 1)]
+        stored, orders = books.contents.shape(entry), [(1, 0), (0, 1)]
         if entry.read_by in PACKS_TRANSPOSE:
-            ways.reverse()
-        axes = next((way for way in ways if tuple(tensor.shape[axis] for axis in way) == stored), None)
+            orders.reverse()
+        axes = next(
+            (order for order in orders if tuple(tensor.shape[axis] for axis in order) == stored), None
+        )
         if changed is not None and axes is not None and len(tensor.shape) == 2:
             layout = AxisLayout(tensor.shape, axes, stored)
             fit = Fit(layout, (*layout.chain, *changed), "shape", None)
             chain = fit.chain or (Line.RENAMED,)
             pieces = (piece_of(entry, fit),)
-            books.hold(tensor, entry, chain, "structure:reader-module+shape", pieces=pieces)
+            books.assign(tensor, entry, chain, "structure:reader-module+shape", pieces=pieces)
 
 
 def match_copies(books: Books) -> None:
     """Settle an entry as a copy if its content equals that of a held parameter, by comparison or by the audit."""
     index = Index(books.contents, books.manifest.parameters)
     for entry in books.free_entries():
-        held = None if entry.copy_of is None else books.entries.get(entry.copy_of)
-        if held is not None and held.parameter is not None:
-            tensor = books.tensor(held.parameter)
+        original_line = None if entry.copy_of is None else books.entries.get(entry.copy_of)
+        if original_line is not None and original_line.parameter is not None:
+            tensor = books.tensor(original_line.parameter)
             if isinstance(tensor, Parameter) and tensor.name in books.parameters:
                 books.copy(tensor, entry, entry.decided_by)
                 continue
@@ -154,7 +156,7 @@ def match_copies(books: Books) -> None:
             if not isinstance(candidate, Parameter) or candidate.name not in books.parameters or is_constant:
                 continue
             is_sampled = fit.evidence in SAMPLED and books.contents.mode == "full"
-            values = _held_values(books, candidate) if is_sampled else None
+            values = _stored_values(books, candidate) if is_sampled else None
             if values is None:
                 books.copy(candidate, entry, fit.evidence)
                 break
@@ -163,7 +165,7 @@ def match_copies(books: Books) -> None:
                 break
 
 
-def _held_values(books: Books, parameter: Parameter) -> Array | None:
+def _stored_values(books: Books, parameter: Parameter) -> Array | None:
     """Return a parameter's numbers from a tensor in the file of which every element was compared; None without one."""
     settled = books.parameters[parameter.name]
     if settled.compared != "whole" or not settled.entries:
@@ -183,43 +185,43 @@ def match_deduplicated(books: Books) -> None:
     """
     originals = books.contents.originals
     holders: dict[tuple[int, bytes], list[Entry]] = defaultdict(list)
-    load: dict[Key, int] = defaultdict(int)
+    parameter_counts: dict[Key, int] = defaultdict(int)
     for line in books.parameters.values():
         tensor = books.tensor(line.name)
         if line.entries and tensor is not None:
             entry = books.entry(line.entries[0])
-            load[line.entries[0]] += 1
-            for print_ in _prints(books, entry, tensor):
-                holders[tensor.numel, print_].append(entry)
+            parameter_counts[line.entries[0]] += 1
+            for sample_key in _sample_keys(books, entry, tensor):
+                holders[tensor.numel, sample_key].append(entry)
     for parameter in list(books.free_parameters()):
         samples = originals.samples(parameter) if books.contents.compares(parameter) else None
         if samples is None:
             _match_deduplicated_by_reader(books, parameter)
             continue
         for entry in holders.get((parameter.numel, samples.tobytes()), ()):
-            evidence = _reads(books, entry, parameter, load[entry.tensor.key])
+            evidence = _find_reading_evidence(books, entry, parameter, parameter_counts[entry.tensor.key])
             if evidence is None and books.is_dropped_zero(parameter):
                 evidence = "traced-zero"
             fit = books.contents.fit(entry, parameter) if evidence else None
             if fit is not None:
                 books.merge(parameter, entry, Line.DEDUPLICATED, f"{fit.evidence}+{evidence}", fit.error)
-                load[entry.tensor.key] += 1
+                parameter_counts[entry.tensor.key] += 1
                 break
 
 
-def _prints(books: Books, entry: Entry, tensor: Tensor) -> set[bytes]:
+def _sample_keys(books: Books, entry: Entry, tensor: Tensor) -> set[bytes]:
     """Return the samples, as bytes, of an entry's tensor and its transpose, to look up tensors of equal content."""
     if not books.contents.compares(tensor):
         return set()
     samples = books.contents.originals.samples(tensor)
-    prints = set() if samples is None else {samples.tobytes()}
+    keys = set() if samples is None else {samples.tobytes()}
     shape = books.contents.shape(entry)
     for turned in {shape, shape[::-1]} if len(shape) == 2 else ():
         for layout in layouts(turned, shape):
             look = books.contents.look(entry, layout)
             if look is not None and look[1] is None:
-                prints.add(look[0].tobytes())
-    return prints
+                keys.add(look[0].tobytes())
+    return keys
 
 
 def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
@@ -246,7 +248,9 @@ def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
                 return
 
 
-def _reads(books: Books, entry: Entry, parameter: Parameter, load: int) -> str | None:
+def _find_reading_evidence(
+    books: Books, entry: Entry, parameter: Parameter, parameter_count: int
+) -> str | None:
     """Return the evidence that the file reads `entry` as `parameter`; None without any.
 
     TorchScript passes a merged tensor on through an `Identity` whose output bears the parameter's name. A module whose
@@ -258,7 +262,7 @@ def _reads(books: Books, entry: Entry, parameter: Parameter, load: int) -> str |
         return "identity-name"
     modules = books.reader_modules(entry)
     if not modules:
-        return "reader-count" if len(books.readers(entry)) > load else None
+        return "reader-count" if len(books.readers(entry)) > parameter_count else None
     if _is_read_in(parameter, modules):
         return "reader-module"
     parents = {module_of(module_of(name)) for name in parameter.names}
@@ -325,8 +329,8 @@ def _key(samples: npt.NDArray[np.generic]) -> bytes:
 
 def match_by_name(books: Books) -> None:
     """Match every named entry; an unchanged tensor is the original, and its transposed versions are copies."""
-    named = list(_named(books))
-    ranked = sorted(named, key=lambda item: 2 if item[2] is None else len(item[2].chain) > 0)
+    named_entries = list(_find_named(books))
+    ranked = sorted(named_entries, key=lambda item: 2 if item[2] is None else len(item[2].chain) > 0)
     for entry, tensor, fit in ranked:
         if isinstance(tensor, Buffer):
             _match_buffer(books, entry, tensor, fit)
@@ -337,7 +341,7 @@ def match_by_name(books: Books) -> None:
             _match_parameter(books, entry, tensor, fit)
 
 
-def _named(books: Books) -> Iterator[tuple[Entry, Parameter | Buffer, Fit | None]]:
+def _find_named(books: Books) -> Iterator[tuple[Entry, Parameter | Buffer, Fit | None]]:
     """Yield the entries with one known PyTorch name, the tensor of that name, and their fit, None if there is none."""
     for entry in books.ledger.entries:
         name = _pytorch_name(entry)
@@ -363,11 +367,11 @@ def _match_parameter(books: Books, entry: Entry, parameter: Parameter, fit: Fit)
     if parameter.name in books.parameters:
         books.copy(parameter, entry, decided_by)
         return
-    as_it_stands = Line.RENAMED
+    unchanged_line = Line.RENAMED
     if entry.tensor.name in parameter.names:
-        as_it_stands = Line.NAMED if fit.evidence == "shape" else Line.IDENTICAL
-    chain = fit.chain or (as_it_stands,)
-    books.hold(parameter, entry, chain, decided_by, fit.error, pieces=(piece_of(entry, fit),))
+        unchanged_line = Line.NAMED if fit.evidence == "shape" else Line.IDENTICAL
+    chain = fit.chain or (unchanged_line,)
+    books.assign(parameter, entry, chain, decided_by, fit.error, pieces=(piece_of(entry, fit),))
 
 
 def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -> None:
@@ -404,8 +408,8 @@ def match_by_shape(books: Books) -> None:
         return
     _fold_norms(books)
     _pair_in_order(books)
-    _take_apart_by_size(books)
-    _put_together(books)
+    _split_by_size(books)
+    _match_stacked(books)
     _pair_in_order(books)
     _settle_buffers(books)
 
@@ -448,11 +452,11 @@ def _pair_in_order(books: Books) -> None:
                     if changed is not None and layout is not None:
                         fit = Fit(layout, (*layout.chain, *changed), "shape", None)
                         chain, pieces = fit.chain or (Line.RENAMED,), (piece_of(entry, fit),)
-                        books.hold(parameter, entry, chain, _BY_SHAPE, pieces=pieces)
+                        books.assign(parameter, entry, chain, _BY_SHAPE, pieces=pieces)
                 break
 
 
-def _take_apart_by_size(books: Books) -> None:
+def _split_by_size(books: Books) -> None:
     """Settle entries that neighbouring parameters of one module fill: packed query, key and value; gate and up."""
     for entry in _learned_in_order(books):
         shape = [dim for dim in books.contents.shape(entry) if dim != 1]
@@ -468,7 +472,7 @@ def _take_apart_by_size(books: Books) -> None:
                 )
                 done += parameter.numel
                 holding = Holding(entry.tensor.key, parameter.numel, stored)
-                books.hold_parts(
+                books.assign_parts(
                     parameter, [holding], (Line.CONCATENATED, *(change or ())), f"{_BY_SHAPE}-sum", None
                 )
             break
@@ -479,12 +483,12 @@ def _runs(books: Books, shape: list[int]) -> Iterator[list[Parameter]]:
     free = [p for p in books.free_parameters() if len(_class(p.shape)) == len(shape)]
     for axis in range(len(shape)):
         rest = sorted(shape[:axis] + shape[axis + 1 :])
-        like = [(p, length) for p in free if (length := _length(p, rest)) is not None]
-        blocks = itertools.groupby(like, key=lambda item: module_of(module_of(item[0].name)))
+        candidates = [(p, length) for p in free if (length := _length(p, rest)) is not None]
+        blocks = itertools.groupby(candidates, key=lambda item: module_of(module_of(item[0].name)))
         for _, block in blocks:
             yield from _runs_of_length(list(block), shape[axis])
-        if len(like) > 1 and sum(length for _, length in like) == shape[axis]:
-            yield [parameter for parameter, _ in like]  # of several modules, and no other is left
+        if len(candidates) > 1 and sum(length for _, length in candidates) == shape[axis]:
+            yield [parameter for parameter, _ in candidates]  # of several modules, and no other is left
 
 
 def _length(parameter: Parameter, rest: list[int]) -> int | None:
@@ -497,14 +501,14 @@ def _length(parameter: Parameter, rest: list[int]) -> int | None:
     return sizes[0] if len(sizes) == 1 else None
 
 
-def _runs_of_length(like: list[tuple[Parameter, int]], length: int) -> Iterator[list[Parameter]]:
-    for start in range(len(like)):
-        sums = list(itertools.accumulate(map(itemgetter(1), like[start:])))
+def _runs_of_length(candidates: list[tuple[Parameter, int]], length: int) -> Iterator[list[Parameter]]:
+    for start in range(len(candidates)):
+        sums = list(itertools.accumulate(map(itemgetter(1), candidates[start:])))
         if length in sums[1:]:
-            yield [parameter for parameter, _ in like[start : start + sums.index(length) + 1]]
+            yield [parameter for parameter, _ in candidates[start : start + sums.index(length) + 1]]
 
 
-def _put_together(books: Books) -> None:
+def _match_stacked(books: Books) -> None:
     """Settle parameters that stack a matrix for each expert, if as many entries have that matrix's shape."""
     entries: dict[Class, list[Entry]] = defaultdict(list)
     for entry in _learned_in_order(books):
@@ -523,7 +527,7 @@ def _put_together(books: Books) -> None:
                 holdings = [Holding(e.tensor.key, books.contents.numel(e), e.tensor.numel) for e in pieces]
                 if changed is not None:
                     chain = (Line.SLICED, *changed)
-                    books.hold_parts(parameter, holdings, chain, f"{_BY_SHAPE}-pieces", None)
+                    books.assign_parts(parameter, holdings, chain, f"{_BY_SHAPE}-pieces", None)
 
 
 def _fold_norms(books: Books) -> None:
@@ -548,16 +552,16 @@ def _fold_norms(books: Books) -> None:
                 weight, bias = books.tensor(norm.weight or ""), books.tensor(norm.bias or "")
                 if isinstance(weight, Parameter) and isinstance(bias, Parameter):
                     decided_by = f"{_BY_SHAPE}-batchnorm {norm.module}"
-                    books.hold(bias, entry, (Line.FOLDED_BATCHNORM,), decided_by)
+                    books.assign(bias, entry, (Line.FOLDED_BATCHNORM,), decided_by)
                     books.merge(weight, entry, Line.FOLDED_BATCHNORM, decided_by, None)
 
 
 def _settle_buffers(books: Books) -> None:
     """Settle nameless state as a buffer of that shape that the file does not name."""
-    named = {line.parameter for line in books.entries.values()}
+    settled_names = {line.parameter for line in books.entries.values()}
     shapes: dict[Class, list[str]] = defaultdict(list)
     for buffer in books.manifest.buffers:
-        if buffer.name not in named:
+        if buffer.name not in settled_names:
             shapes[_class(buffer.shape)].append(buffer.name)
     roles = (Role.UNATTRIBUTED, Role.BUFFER)
     unknown = [entry for entry in books.free_entries() if entry.role in roles and not entry.sources]

@@ -18,17 +18,17 @@ from analyzer.records import Frozen
 _MOST_STEPS, _STEPS_FOR_EACH = 1 << 19, 8
 """Limit of steps through nodes, for all tensors together: the larger of a constant and a multiple of all nodes."""
 _MOST_READERS = 64
-"""Most nodes that `behind` visits."""
+"""Most nodes that `find_upstream` visits."""
 
 
 STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}
 """Operators that keep the order of elements along each axis."""
 
-_HANDS_ON = MOVES | DECODES | {"SequenceAt", "SplitToSequence"}
+_PASSING = MOVES | DECODES | {"SequenceAt", "SplitToSequence"}
 """Operators that pass elements on unchanged, or decoded."""
 
 
-class Way:
+class NodePath:
     """Path of nodes with their input slots, from the first on. Paths with the same end share it."""
 
     __slots__ = (
@@ -36,7 +36,7 @@ class Way:
         *("last", "looks_up", "moved", "reader"),
     )
 
-    def __init__(self, reader: Reader, after: Way | None, *, is_fixed: bool) -> None:
+    def __init__(self, reader: Reader, after: NodePath | None, *, is_fixed: bool) -> None:
         node, kind = reader.node, kind_of(reader.node)
         self.reader = reader
         self.after = after
@@ -45,7 +45,7 @@ class Way:
         """Last node on the path that may reorder elements."""
         if self.moved is None and node.op_type not in STRAIGHT:
             self.moved = node
-        self.is_kept: bool = keeps(reader) and (after is None or after.is_kept)
+        self.is_kept: bool = keeps_values(reader) and (after is None or after.is_kept)
         """Whether no node on the path changes a value."""
         self.is_followed: bool = follows_axes(node) and (after is None or after.is_followed)
         """Whether `find_uses` follows the axes along the whole path."""
@@ -55,10 +55,10 @@ class Way:
         self.looks_up: bool = kind is Kind.LOOKS_UP or (after is not None and after.looks_up)
 
     def __iter__(self) -> Iterator[Reader]:
-        way: Way | None = self
-        while way is not None:
-            yield way.reader
-            way = way.after
+        path: NodePath | None = self
+        while path is not None:
+            yield path.reader
+            path = path.after
 
 
 class Meeting(Frozen):
@@ -66,27 +66,27 @@ class Meeting(Frozen):
 
     node: Node
     slot: int
-    way: Way | None
+    path: NodePath | None
     """Path of the nodes that move, decode or change it before; None if there are none."""
 
     @property
     def changes(self) -> list[Node]:
         """Nodes on the path that change it."""
-        return [] if self.is_kept else [step.node for step in self.way or () if not keeps(step)]
+        return [] if self.is_kept else [step.node for step in self.path or () if not keeps_values(step)]
 
     @property
     def is_kept(self) -> bool:
-        return self.way is None or self.way.is_kept
+        return self.path is None or self.path.is_kept
 
     @property
     def moved(self) -> Node | None:
         """Last node on the path that may reorder its elements."""
-        return None if self.way is None else self.way.moved
+        return None if self.path is None else self.path.moved
 
     @property
     def is_coded(self) -> bool:
         """Whether it is quantized on the path."""
-        return self.way is not None and self.way.is_coded
+        return self.path is not None and self.path.is_coded
 
 
 class UntracedError(Exception):
@@ -98,7 +98,7 @@ class _Step(Frozen):
 
     reader: Reader
     is_met: bool
-    goes_on: bool
+    continues: bool
     """Whether its output is followed too."""
 
 
@@ -110,7 +110,7 @@ class Follower:
         self.fixed = books.fixed
         self.tracker = Tracker(books.ledger.model, books.ledger.wiring)
         nodes = sum(len(graph.nodes) for graph in books.ledger.model.graphs)
-        self._left = max(_MOST_STEPS, _STEPS_FOR_EACH * nodes)
+        self._remaining_steps = max(_MOST_STEPS, _STEPS_FOR_EACH * nodes)
         self._behind: dict[tuple[Place, bool], tuple[Meeting, ...]] = {}
 
     def meetings(self, entry: Entry) -> Iterator[Meeting]:
@@ -124,7 +124,7 @@ class Follower:
         is_matrix = sum(dim > 1 for dim in self.books.contents.shape(entry)) > 1
         steps = self._steps(self.books.ledger.wiring.readers(entry.tensor), is_matrix=is_matrix)
         for step in steps:
-            if step.goes_on:
+            if step.continues:
                 self._look_behind(step.reader.node, is_matrix=is_matrix)
         yield from self._gather(steps, is_matrix=is_matrix)
 
@@ -139,20 +139,20 @@ class Follower:
                 self._behind[top.place, is_matrix] = self._gather(opened[top.place], is_matrix=is_matrix)
                 waiting.pop()
             else:
-                steps = self._steps(_onward(self.books.ledger.wiring, top), is_matrix=is_matrix)
+                steps = self._steps(_next_readers(self.books.ledger.wiring, top), is_matrix=is_matrix)
                 opened[top.place] = steps
                 # A node that is opened but not recorded is on a cycle, and has no meetings.
                 waiting += [
                     step.reader.node
                     for step in steps
-                    if step.goes_on and step.reader.node.place not in opened
+                    if step.continues and step.reader.node.place not in opened
                 ]
 
     def _steps(self, readers: Iterable[Reader], *, is_matrix: bool) -> list[_Step]:
         wiring, live, fixed = self.books.ledger.wiring, self.books.ledger.live, self.fixed
         steps: list[_Step] = []
         for reader in readers:
-            self._spend()
+            self._count_step()
             node, slot = reader
             known = operator_of(node)
             if known is None or slot < 0 or (live is not None and node.place not in live.nodes):
@@ -160,10 +160,10 @@ class Follower:
             if known.slot(slot) is Slot.INDEX or known.kind is Kind.MEASURES:
                 continue
             if known.kind is Kind.LOOKS_UP:
-                goes_on = fixed(node)
-                steps.append(_Step(reader, is_matrix or not goes_on, goes_on))
+                continues = fixed(node)
+                steps.append(_Step(reader, is_matrix or not continues, continues))
             else:
-                is_met = not _hands_on(reader) and _is_met(wiring, fixed, reader, is_matrix=is_matrix)
+                is_met = not _passes_on(reader) and _is_met(wiring, fixed, reader, is_matrix=is_matrix)
                 steps.append(_Step(reader, is_met, not is_met))
         return steps
 
@@ -176,33 +176,33 @@ class Follower:
                 found.setdefault(
                     (reader.node.place, reader.slot, True), Meeting(reader.node, reader.slot, None)
                 )
-            for each in self._behind.get((reader.node.place, is_matrix), ()) if step.goes_on else ():
-                self._spend()
-                way = Way(reader, each.way, is_fixed=self.fixed(reader.node))
-                key = (each.node.place, each.slot, way.is_kept)
+            for each in self._behind.get((reader.node.place, is_matrix), ()) if step.continues else ():
+                self._count_step()
+                path = NodePath(reader, each.path, is_fixed=self.fixed(reader.node))
+                key = (each.node.place, each.slot, path.is_kept)
                 if key not in found:
-                    found[key] = Meeting(each.node, each.slot, way)
+                    found[key] = Meeting(each.node, each.slot, path)
         return tuple(found.values())
 
-    def _spend(self) -> None:
-        self._left -= 1
-        if self._left < 0:
+    def _count_step(self) -> None:
+        self._remaining_steps -= 1
+        if self._remaining_steps < 0:
             raise UntracedError
 
 
-def _hands_on(reader: Reader) -> bool:
+def _passes_on(reader: Reader) -> bool:
     """Whether a node passes an input's elements on, unchanged or decoded."""
     known = operator_of(reader.node)
-    return reader.node.op_type in _HANDS_ON and (
-        known is None or known.kind is Kind.DECODES or known.hands_on(reader.slot)
+    return reader.node.op_type in _PASSING and (
+        known is None or known.kind is Kind.DECODES or known.passes_on(reader.slot)
     )
 
 
-def keeps(reader: Reader) -> bool:
+def keeps_values(reader: Reader) -> bool:
     """Whether a node computes nothing: it moves or decodes its input, or casts it to a floating-point type."""
     if reader.node.op_type == "Cast":
         return DType.from_onnx(reader.node.integers.get("to", 1)) in _REALS
-    return _hands_on(reader) or kind_of(reader.node) is Kind.LOOKS_UP
+    return _passes_on(reader) or kind_of(reader.node) is Kind.LOOKS_UP
 
 
 _REALS = frozenset({DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16})
@@ -221,13 +221,13 @@ def _is_met(wiring: Wiring, fixed: Fixed, reader: Reader, *, is_matrix: bool) ->
     return _has_product(wiring, reader)
 
 
-def _onward(wiring: Wiring, node: Node) -> list[Reader]:
+def _next_readers(wiring: Wiring, node: Node) -> list[Reader]:
     """Return the readers of a node's outputs, and of the If outputs that pass them on."""
     found, graph = wiring.readers(node), wiring.graphs.get(node.graph_path)
     holder = None if graph is None or graph.parent is None else wiring.node_at(graph.parent)
     if graph is not None and holder is not None and holder.op_type == "If":
-        given = zip(graph.outputs, holder.outputs, strict=False)
-        names = {outer for inner, outer in given if inner in node.outputs}
+        output_pairs = zip(graph.outputs, holder.outputs, strict=False)
+        names = {outer for inner, outer in output_pairs if inner in node.outputs}
         outside = wiring.readers(holder) if names else []
         found = [*found, *(reader for reader in outside if reader.node.inputs[reader.slot] in names)]
     return found
@@ -244,12 +244,12 @@ def _has_product(wiring: Wiring, reader: Reader) -> bool:
         kind_of(node) in _COMPUTES
         for found in providers
         if isinstance(found, Node)
-        for node in behind(wiring, found)
+        for node in find_upstream(wiring, found)
         if isinstance(node, Node)
     )
 
 
-def behind(wiring: Wiring, node: Node) -> Iterator[StoredTensor | Node]:
+def find_upstream(wiring: Wiring, node: Node) -> Iterator[StoredTensor | Node]:
     """Yield a node of stored values, and the nodes and stored tensors upstream of it, up to a limit."""
     waiting, seen = [node], {node.place}
     while waiting and len(seen) < _MOST_READERS:

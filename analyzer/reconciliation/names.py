@@ -93,9 +93,9 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
         if dot:
             endings[tail].add(f"{head}.")
     head = _common_head(targets)
-    given = list(names)
-    left = [name for name in given if name not in targets]
-    absent = targets.difference(given)
+    file_names = list(names)
+    left = [name for name in file_names if name not in targets]
+    absent = targets.difference(file_names)
     stripped: Counter[str] = Counter()
     added: Counter[str] = Counter()
     for name in left:
@@ -184,13 +184,13 @@ def with_roots(ledger: Ledger, manifest: Manifest) -> Ledger:
     roots = {name: tensor for tensor in manifest.tensors for name in tensor.names if "." not in name}
     if not roots:
         return ledger
-    told = dict(_told(ledger, roots))
-    if not told:
+    updated = dict(_update_entries(ledger, roots))
+    if not updated:
         return ledger
-    return replace(ledger, entries=tuple(told.get(entry.tensor.key, entry) for entry in ledger.entries))
+    return replace(ledger, entries=tuple(updated.get(entry.tensor.key, entry) for entry in ledger.entries))
 
 
-def _told(
+def _update_entries(
     ledger: Ledger, roots: Mapping[str, Parameter | Buffer]
 ) -> Iterator[tuple[tuple[tuple[str, ...], str], Entry]]:
     notes = {graph.path: graph.metadata for graph in ledger.model.graphs}

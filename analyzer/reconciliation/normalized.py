@@ -57,7 +57,7 @@ def match_spectralnorm(books: Books) -> None:
     for weight in list(books.free_parameters()):
         sigmas = list(_sigmas(books, weight))
         for entry in _renamed_candidates(books, weight) if sigmas else ():
-            if any(_hold_divided(books, weight, entry, sigma) for sigma in sigmas):
+            if any(_assign_divided(books, weight, entry, sigma) for sigma in sigmas):
                 break
 
 
@@ -83,14 +83,14 @@ def _vectors(books: Books, weight: Parameter) -> tuple[Reals | None, Reals | Non
             for number in range(_MOST_PARAMETRIZATIONS) if found else ():
                 assert found is not None
                 stem = found.expand(others)
-                given = (number,) * (stem.count("{}") - 1)
-                left, right = (vector(stem.format(*given, leaf)) for leaf in ("u", "v"))
+                indices = (number,) * (stem.count("{}") - 1)
+                left, right = (vector(stem.format(*indices, leaf)) for leaf in ("u", "v"))
                 if left is not None and right is not None:
                     return left, right
     return None, None
 
 
-def _hold_divided(books: Books, weight: Parameter, entry: Entry, sigma: float) -> bool:
+def _assign_divided(books: Books, weight: Parameter, entry: Entry, sigma: float) -> bool:
     values = books.contents.originals.values(weight)
     if values is None:
         return False
@@ -102,8 +102,8 @@ def _hold_divided(books: Books, weight: Parameter, entry: Entry, sigma: float) -
             continue
         factor = float(look[0].astype(np.float64)[0]) / first
         # Sigma is a rounded sum, so all elements are compared with the one factor in the file.
-        near = max(_NEAR, tolerance_of(books.contents, entry))
-        if look[1] is not None or abs(factor * sigma - 1) > near:
+        tolerance = max(_NEAR, tolerance_of(books.contents, entry))
+        if look[1] is not None or abs(factor * sigma - 1) > tolerance:
             factor = 1 / sigma
         scale = np.full(weight.shape[0], factor)
         fit = fit_scaled(books.contents, entry, weight, scale, 0)
@@ -115,7 +115,7 @@ def _hold_divided(books: Books, weight: Parameter, entry: Entry, sigma: float) -
             piece = Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=function)
             books.release(entry)
             chain = (*moved, Line.FOLDED_POINTWISE, *retyped)
-            books.hold(weight, entry, chain, rule, fit.error, pieces=(piece,))
+            books.assign(weight, entry, chain, rule, fit.error, pieces=(piece,))
             return True
     return False
 
@@ -142,22 +142,26 @@ def match_standardized(books: Books) -> None:
     if books.contents.mode == "none":
         return
     weights = [p for p in books.free_parameters() if _may_be_standardized(books, p)]
-    for way in (_by_variance, _by_unbiased_variance, _by_deviation) if len(weights) >= _FEWEST_LAYERS else ():
+    for deviation in (
+        (_by_variance, _by_unbiased_variance, _by_deviation) if len(weights) >= _FEWEST_LAYERS else ()
+    ):
         for eps in _EPSILONS:
-            found = _find_standardized(books, weights, way, eps)
-            if len(found) >= _FEWEST_LAYERS and not _stand_plain(books, [weight for weight, _, _ in found]):
-                found += _find_others(books, weights, way, {weight.name for weight, _, _ in found})
+            found = _find_standardized(books, weights, deviation, eps)
+            if len(found) >= _FEWEST_LAYERS and not _are_stored_unchanged(
+                books, [weight for weight, _, _ in found]
+            ):
+                found += _find_others(books, weights, deviation, {weight.name for weight, _, _ in found})
                 for weight, entry, layout in found:
                     rule = f"{books.contents.evidence}:standardized {split_name(weight.name)[0]}".rstrip()
                     piece = Piece(entry.tensor.key, layout.shape, layout.axes, computed=Computed(rule))
                     chain = (*layout.chain, Line.FOLDED_WEIGHTNORM)
                     books.release(entry)
-                    books.hold(weight, entry, chain, rule, 0.0, pieces=(piece,))
+                    books.assign(weight, entry, chain, rule, 0.0, pieces=(piece,))
                 return
 
 
 def _find_others(
-    books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], names: set[str]
+    books: Books, weights: list[Parameter], deviation: Callable[[Reals, float], Reals], names: set[str]
 ) -> list[tuple[Parameter, Entry, AxisLayout]]:
     """Return weights of other names than those found, normalized by the same formula with any eps."""
     patterns = {_NUMBER.sub("#", name) for name in names}
@@ -165,7 +169,7 @@ def _find_others(
     found: dict[str, tuple[Parameter, Entry, AxisLayout]] = {}
     for eps in _EPSILONS:
         rest = [weight for weight in others if weight.name not in found]
-        found |= {match[0].name: match for match in _find_standardized(books, rest, way, eps)}
+        found |= {match[0].name: match for match in _find_standardized(books, rest, deviation, eps)}
     return list(found.values())
 
 
@@ -200,7 +204,7 @@ def _by_deviation(rows: Reals, eps: float) -> Reals:
 
 
 def _find_standardized(
-    books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], eps: float
+    books: Books, weights: list[Parameter], deviation: Callable[[Reals, float], Reals], eps: float
 ) -> list[tuple[Parameter, Entry, AxisLayout]]:
     found = []
     used = set()
@@ -210,7 +214,7 @@ def _find_standardized(
             continue
         rows = values.astype(np.float64).reshape(len(values), -1)
         mean = rows.mean(axis=1, keepdims=True)
-        size = way(rows, eps)[:, None]
+        size = deviation(rows, eps)[:, None]
         if not bool((size > 0).all()):
             continue
         expected = ((rows - mean) / size).reshape(weight.shape)
@@ -233,11 +237,11 @@ def _layout_of(
     array = books.contents.array(entry)
     if array is None or array.dtype.kind not in "fV":
         return None
-    room = 2 * tolerance_of(books.contents, entry) * sizes + least_difference(array)
+    tolerances = 2 * tolerance_of(books.contents, entry) * sizes + least_difference(array)
     for layout in books.contents.layouts(entry, weight.shape, is_computed=True):
         if layout.is_plain and books.contents.agrees(entry, weight, layout) is not False:
             stored = layout.restore(array).astype(np.float64)
-            if bool((np.abs(stored - expected) <= room).all()):
+            if bool((np.abs(stored - expected) <= tolerances).all()):
                 return layout
     return None
 
@@ -245,12 +249,12 @@ def _layout_of(
 _NUMBER = re.compile(r"\d+")
 
 
-def _stand_plain(books: Books, weights: list[Parameter]) -> bool:
+def _are_stored_unchanged(books: Books, weights: list[Parameter]) -> bool:
     """Whether another layer's weight of one of these names, up to numbers, is already explained without the formula."""
     patterns = {_NUMBER.sub("#", weight.name) for weight in weights}
-    like = {p.name for p in books.manifest.parameters if len(p.shape) >= _CONVOLVED}
+    convolutions = {p.name for p in books.manifest.parameters if len(p.shape) >= _CONVOLVED}
     return any(
-        name in like and _NUMBER.sub("#", name) in patterns and MEANINGS[line.line].values != "none"
+        name in convolutions and _NUMBER.sub("#", name) in patterns and MEANINGS[line.line].values != "none"
         for name, line in books.parameters.items()
     )
 
@@ -285,7 +289,7 @@ def match_folded_weightnorm(books: Books) -> None:
                 product = Computed(f"weightnorm {norm.weight}")
                 piece = Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=product)
                 books.release(entry)
-                books.hold(direction, entry, chain, rule, fit.error, pieces=(piece,))
+                books.assign(direction, entry, chain, rule, fit.error, pieces=(piece,))
                 books.merge(length, entry, Line.FOLDED_WEIGHTNORM, rule, None)
                 break
 

@@ -56,24 +56,20 @@ def settle_turned(books: Books) -> None:
     books.turned += sorted({each.parameter.name for each in read if _may_be_turned(books, each, known)})
     for each in read:
         wrong = [use for use in each.uses if _is_wrong(books, each, use, known)]
-        if (
-            wrong
-            and not _stands_both_ways(books, each)
-            and not _is_read_right_elsewhere(books, each, wrong[0])
-        ):
+        if wrong and not _is_symmetric(books, each) and not _has_expected_use(books, each, wrong[0]):
             rule = f"{books.contents.evidence}:turned"
             books.parameters[each.parameter.name] = replace(
                 each.settled, line=Line.DIFFERING, chain=(Line.DIFFERING,), decided_by=rule
             )
-            held = books.entries[each.entry.tensor.key]
-            if held.parameter == each.parameter.name and each.piece.taken is None:
-                books.entries[held.key] = replace(held, line=Line.DIFFERING, decided_by=rule)
+            entry_line = books.entries[each.entry.tensor.key]
+            if entry_line.parameter == each.parameter.name and each.piece.taken is None:
+                books.entries[entry_line.key] = replace(entry_line, line=Line.DIFFERING, decided_by=rule)
 
 
 def _read_oriented(follower: Follower) -> Iterator[_Oriented]:
     """Yield parameters of at least two axes with known uses, once for each piece."""
     books = follower.books
-    held = [
+    stored = [
         (parameter, settled)
         for parameter in books.manifest.parameters
         if len(parameter.shape) > 1
@@ -81,8 +77,8 @@ def _read_oriented(follower: Follower) -> Iterator[_Oriented]:
         and settled.line is not Line.DIFFERING
     ]
     # Kinds with an ambiguous shape: all weights of these kinds are tracked, as evidence for each other.
-    kinds = {kind for each, _ in held if _has_equal_axes(each) for kind in _kinds(books, each)}
-    for parameter, settled in held:
+    kinds = {kind for each, _ in stored if _has_equal_axes(each) for kind in _kinds(books, each)}
+    for parameter, settled in stored:
         is_looked_at = not kinds.isdisjoint(_kinds(books, parameter))
         for piece in settled.pieces:
             entry, uses = books.entry(piece.key), frozenset[Use]()
@@ -110,7 +106,7 @@ def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Us
     numbers: Numbers | None = None
     for meeting in follower.meetings(entry):
         node, slot = meeting.node, meeting.slot
-        if meeting.way is None or meeting.way.is_followed or not meeting.is_kept:
+        if meeting.path is None or meeting.path.is_followed or not meeting.is_kept:
             continue
         box = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[slot])
         use = None if box is None else use_of(node, slot, tuple(range(len(box.shape))))
@@ -137,9 +133,9 @@ def _axis_along(places: Array, axis: int, numbers: Numbers, shape: tuple[int, ..
     """
     every = np.moveaxis(places, axis, -1).reshape(-1, places.shape[axis])
     lines = np.asarray(every[:: max(1, len(every) // _LINES)], np.int64)
-    mine = (lines > 0) & (numbers[lines - 1] >= 0)
-    line = int(np.count_nonzero(mine, axis=1).argmax())
-    found = np.unravel_index(numbers[lines[line][mine[line]] - 1], shape)
+    inside = (lines > 0) & (numbers[lines - 1] >= 0)
+    line = int(np.count_nonzero(inside, axis=1).argmax())
+    found = np.unravel_index(numbers[lines[line][inside[line]] - 1], shape)
     moving = [place for place, at in enumerate(found) if at.size and bool((at != at[0]).any())]
     return moving[0] if len(moving) == 1 else None
 
@@ -192,18 +188,18 @@ def _may_be_turned(books: Books, each: _Oriented, known: dict[tuple[_Alike, bool
         and is_weight
         and not is_known
         and _fits_both_ways(each.parameter, turned)
-        and not _stands_both_ways(books, each)
-        and not _is_read_right_elsewhere(books, each, turned)
+        and not _is_symmetric(books, each)
+        and not _has_expected_use(books, each, turned)
     )
 
 
-def _stands_both_ways(books: Books, each: _Oriented) -> bool:
+def _is_symmetric(books: Books, each: _Oriented) -> bool:
     """Whether a matrix equals its transpose."""
     axes = each.piece.axes
     if len(axes) != 2:
         return False
     if each.piece.put is not None:
-        whole = _assembled(books, each)
+        whole = _assemble(books, each)
         return whole is not None and bool((whole == whole.T).all())
     if each.piece.taken is not None:
         return False
@@ -212,7 +208,7 @@ def _stands_both_ways(books: Books, each: _Oriented) -> bool:
     return books.contents.fit_layout(each.entry, each.parameter, turned) is not None
 
 
-def _assembled(books: Books, each: _Oriented) -> Array | None:
+def _assemble(books: Books, each: _Oriented) -> Array | None:
     """Return a matrix whose parts are stored separately; None if they cannot be read."""
     whole = np.zeros(each.parameter.shape)
     for piece in each.settled.pieces:
@@ -224,7 +220,7 @@ def _assembled(books: Books, each: _Oriented) -> Array | None:
     return whole
 
 
-def _is_read_right_elsewhere(books: Books, each: _Oriented, wrong: Use) -> bool:
+def _has_expected_use(books: Books, each: _Oriented, wrong: Use) -> bool:
     """Whether the file also reads a weight as PyTorch does: a program may use it both ways (tied autoencoders)."""
     if wrong.summed is None:
         return False

@@ -60,7 +60,7 @@ def match_concatenated(books: Books) -> None:
             entry.role in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
             and books.contents.numel(entry) > 1
         ):
-            parts = _find_runs(books, entry, stacks, are_held=False)
+            parts = _find_runs(books, entry, stacks, are_settled=False)
             if parts:
                 _settle_runs(books, entry, parts)
 
@@ -69,10 +69,10 @@ def match_packed_copies(books: Books) -> None:
     """Explain entries filled from end to end by held PyTorch tensors, as copies, or by held and free ones together."""
     if books.contents.mode == "none":
         return
-    held = Stacks(books.contents, (p for p in books.manifest.parameters if p.name in books.holdings))
+    stacks = Stacks(books.contents, (p for p in books.manifest.parameters if p.name in books.holdings))
     for entry in list(books.free_entries()):
         if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and books.contents.numel(entry) > 1:
-            parts = _find_runs(books, entry, held, are_held=True)
+            parts = _find_runs(books, entry, stacks, are_settled=True)
             if parts and all(part.tensor is not None for part in parts):
                 for part in parts:
                     assert part.tensor is not None
@@ -89,7 +89,7 @@ def _match_rest(books: Books) -> None:
     for entry in list(books.free_entries()):
         if entry.role not in (Role.PARAMETER, Role.UNATTRIBUTED) or len(books.contents.shape(entry)) != 2:
             continue
-        parts = _find_runs(books, entry, stacks, are_held=True, is_mixed=True)
+        parts = _find_runs(books, entry, stacks, are_settled=True, is_mixed=True)
         found = [
             (part.tensor, part.fit) for part in parts if part.tensor is not None and part.fit is not None
         ]
@@ -102,7 +102,7 @@ def _match_rest(books: Books) -> None:
 
 def _settle_rest(books: Books, entry: Entry, parts: list[_Run]) -> None:
     """Count the tensors that only this entry holds; the others are copies."""
-    left = entry.tensor.numel
+    remaining = entry.tensor.numel
     for part in parts:
         assert part.tensor is not None
         assert part.fit is not None
@@ -116,13 +116,13 @@ def _settle_rest(books: Books, entry: Entry, parts: list[_Run]) -> None:
         window = part.fit.layout.window
         assert window is not None
         piece = replace(piece_of(entry, part.fit), taken=(window[0], part.start, part.stop))
-        holding = Holding(entry.tensor.key, part.tensor.numel, left)
-        books.hold_parts(part.tensor, [holding], chain, part.fit.evidence, part.fit.error, (piece,))
-        left = 0
+        holding = Holding(entry.tensor.key, part.tensor.numel, remaining)
+        books.assign_parts(part.tensor, [holding], chain, part.fit.evidence, part.fit.error, (piece,))
+        remaining = 0
 
 
 def _find_runs(
-    books: Books, entry: Entry, stacks: Stacks, *, are_held: bool, is_mixed: bool = False
+    books: Books, entry: Entry, stacks: Stacks, *, are_settled: bool, is_mixed: bool = False
 ) -> list[_Run]:
     """Return the parts in order, along the first axis on which they fill the entry; none if they do not fill it."""
     stored = books.contents.shape(entry)
@@ -130,12 +130,12 @@ def _find_runs(
         return []
     squeezed = tuple(dim for dim in stored if dim != 1)
     # Samples may fit a square matrix in both orders of axes, so the likelier order is tried first.
-    way = is_turned(entry, books.contents.wiring, is_computed=True)
+    is_likely_turned = is_turned(entry, books.contents.wiring, is_computed=True)
     for axis in range(len(squeezed)):
-        shapes = _fitting(stacks, squeezed, axis, is_turned=way)
+        shapes = _fitting(stacks, squeezed, axis, is_turned=is_likely_turned)
         if shapes:
             parts = _fill_runs(
-                books, entry, squeezed, axis, shapes, stacks, are_held=are_held, is_mixed=is_mixed
+                books, entry, squeezed, axis, shapes, stacks, are_settled=are_settled, is_mixed=is_mixed
             )
             if sum(part.tensor is not None for part in parts) > 1:
                 return parts
@@ -165,13 +165,13 @@ def _fill_runs(
     shapes: list[_Form],
     stacks: Stacks,
     *,
-    are_held: bool,
+    are_settled: bool,
     is_mixed: bool,
 ) -> list[_Run]:
     """Return the tensors that fill an entry, from the start on; empty if no tensor fits at some place."""
     parts: list[_Run] = []
     start, layout_axes = 0, None
-    used = set() if are_held else set(books.parameters)
+    used = set() if are_settled else set(books.parameters)
     # A gap stands for one more tensor of the same kind. The limit stops a file that claims terabytes of zeros.
     gaps = sum(len(stacks.of(shape)[0]) for shape in {shape for shape, _ in shapes})
     while start < stored[axis]:
@@ -184,9 +184,11 @@ def _fill_runs(
             if stop > stored[axis]:
                 continue
             look = books.contents.look(entry, layout)
-            like = [] if look is None else stacks.near(shape, look)
-            free = [tensor for tensor in like if isinstance(tensor, Parameter) and tensor.name not in used]
-            found = next(_held_there(books, entry, layout, free, parts), None)
+            candidates = [] if look is None else stacks.near(shape, look)
+            free = [
+                tensor for tensor in candidates if isinstance(tensor, Parameter) and tensor.name not in used
+            ]
+            found = next(_find_tensors_at(books, entry, layout, free, parts), None)
             if found is not None:
                 tensor, fit = found
                 parts.append(_Run(tensor, fit, start, stop))
@@ -194,7 +196,9 @@ def _fill_runs(
                 layout_axes, start = None if is_mixed else axes, stop
                 break
         if found is None:
-            gap = _zeros(books, entry, stored, axis, start, [shape[axes[axis]] for shape, axes in shapes])
+            gap = _find_zeros(
+                books, entry, stored, axis, start, [shape[axes[axis]] for shape, axes in shapes]
+            )
             if gap is None or not gaps:
                 return []
             gaps -= 1
@@ -203,7 +207,7 @@ def _fill_runs(
     return parts
 
 
-def _held_there(
+def _find_tensors_at(
     books: Books, entry: Entry, layout: AxisLayout, tensors: list[Parameter], before: list[_Run]
 ) -> Iterator[tuple[Parameter, Fit]]:
     """Yield the tensors that the entry holds in this place, those near the last part's module first."""
@@ -211,7 +215,7 @@ def _held_there(
     modules = books.reader_modules(entry)
 
     def distance(tensor: Parameter) -> tuple[bool, int]:
-        shared = 0 if last is None else -_shared(last.name, tensor.name)
+        shared = 0 if last is None else -_count_shared_steps(last.name, tensor.name)
         return not any(module_of(tensor.name).startswith(module) for module in modules), shared
 
     for tensor in sorted(tensors, key=distance):
@@ -220,12 +224,12 @@ def _held_there(
             yield tensor, fit
 
 
-def _shared(one: str, other: str) -> int:
+def _count_shared_steps(one: str, other: str) -> int:
     pairs = zip(one.split("."), other.split("."), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _zeros(
+def _find_zeros(
     books: Books, entry: Entry, stored: tuple[int, ...], axis: int, start: int, sizes: list[int]
 ) -> int | None:
     """Return the end of a run of zeros as long as some tensor, which replaces a bias that PyTorch lacks; else None."""
@@ -248,7 +252,7 @@ def _settle_runs(books: Books, entry: Entry, parts: list[_Run]) -> None:
         window = part.fit.layout.window
         assert window is not None
         piece = replace(piece_of(entry, part.fit), taken=(window[0], part.start, part.stop))
-        books.hold_parts(part.tensor, [holding], chain, part.fit.evidence, part.fit.error, (piece,))
+        books.assign_parts(part.tensor, [holding], chain, part.fit.evidence, part.fit.error, (piece,))
 
 
 # gates of recurrent layers
@@ -342,7 +346,7 @@ def _find_gates(books: Books, entry: Entry, node: Node, slot: int, layer: str | 
         direction, number = divmod(block, len(_SLOTS[slot]))
         is_reverse = direction == 1 if shape[0] > 1 else None
         expected = (gates * hidden,) if is_bias else (gates * hidden, shape[2])
-        for part in _gates_there(books, entry, start, hidden, order, expected, is_turned=is_turned):
+        for part in _find_gates_at(books, entry, start, hidden, order, expected, is_turned=is_turned):
             name = part.tensor.name
             is_of_layer = not layer or _layer_of(name) in (None, layer)
             if is_of_layer and _may_be_named(name, _SLOTS[slot][number], is_reverse) and name not in used:
@@ -360,7 +364,7 @@ def _may_be_named(name: str, expected: str, is_reverse: bool | None) -> bool:
     return match is None or (match[1] == expected and is_reverse in (None, bool(match[3])))
 
 
-def _gates_there(
+def _find_gates_at(
     books: Books,
     entry: Entry,
     start: int,
@@ -384,7 +388,7 @@ def _compare_gates(books: Books, entry: Entry, part: _GateRows) -> str | None:
     originals = books.contents.originals
     samples = originals.samples(part.tensor)
     positions = originals.positions(part.tensor.numel)
-    if samples is None or not _holds_gates(books, entry, part, positions, samples):
+    if samples is None or not _matches_gates(books, entry, part, positions, samples):
         return None
     if books.contents.mode != "full":
         return "sampled"
@@ -393,7 +397,7 @@ def _compare_gates(books: Books, entry: Entry, part: _GateRows) -> str | None:
     values = originals.values(part.tensor)
     if values is not None:
         every = np.arange(part.tensor.numel, dtype=np.int64)
-        return "content" if _holds_gates(books, entry, part, every, values.reshape(-1)) else None
+        return "content" if _matches_gates(books, entry, part, every, values.reshape(-1)) else None
     if books.contents.encoding(entry) is not None:
         return "sampled"
     array = books.contents.array(entry)
@@ -408,7 +412,7 @@ def _compare_gates(books: Books, entry: Entry, part: _GateRows) -> str | None:
     return "content" if cast_digest(restored, entry.tensor.dtype) == expected else None
 
 
-def _holds_gates(
+def _matches_gates(
     books: Books, entry: Entry, part: _GateRows, positions: npt.NDArray[np.int64], expected: Array
 ) -> bool:
     """Whether the stored numbers at positions of the tensor match the expected ones."""
@@ -448,4 +452,4 @@ def _settle_gates(books: Books, entry: Entry, parts: list[_GateRows]) -> None:
         holding = Holding(entry.tensor.key, part.tensor.numel, stored)
         chain = (line, *part.changed)
         error = None if part.changed else 0.0
-        books.hold_parts(part.tensor, [holding], chain, f"{part.evidence}:gates", error, pieces)
+        books.assign_parts(part.tensor, [holding], chain, f"{part.evidence}:gates", error, pieces)

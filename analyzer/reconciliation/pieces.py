@@ -43,6 +43,6 @@ def number(piece: Piece, shape: tuple[int, ...]) -> Numbers:
     """Return the row-major number in PyTorch's part of each element of a tensor of this shape; -1 for others."""
     numel = math.prod(shape)
     numbers = np.full(numel, -1, np.int32)
-    mine = cut(piece, np.arange(numel, dtype=np.int32).reshape(shape))
-    numbers[mine.reshape(-1)] = np.arange(mine.size, dtype=np.int32)
+    part = cut(piece, np.arange(numel, dtype=np.int32).reshape(shape))
+    numbers[part.reshape(-1)] = np.arange(part.size, dtype=np.int32)
     return numbers

@@ -54,16 +54,16 @@ def settle_misplaced(books: Books) -> None:
     """Settle as `misplaced` the parameters that the file holds, but reads where another parameter belongs."""
     if books.contents.mode == "none":
         return
-    held = list(_read_alone(books))
-    values = list(_read_values(books))
-    read = held + values
+    parameter_reads = list(_read_alone(books))
+    value_reads = list(_read_values(books))
+    reads = parameter_reads + value_reads
     depths = _depths(books)
-    readers = {(each.reader.node.place, each.reader.slot): each.reader for each in read}
+    readers = {(each.reader.node.place, each.reader.slot): each.reader for each in reads}
     surroundings = {key: _surroundings(books, reader) for key, reader in readers.items()}
-    around = {each.parameter.name: surroundings[each.reader.node.place, each.reader.slot] for each in read}
-    books.checked_places = len(_known_places(books, held, depths, around))
+    around = {each.parameter.name: surroundings[each.reader.node.place, each.reader.slot] for each in reads}
+    books.checked_places = len(_known_places(books, parameter_reads, depths, around))
     wrong: dict[str, str] = {}
-    for each in held:
+    for each in parameter_reads:
         expected = _expected(books, each)
         if expected is not None:
             wrong[each.parameter.name] = f"provenance:read-as {expected}"
@@ -72,25 +72,25 @@ def settle_misplaced(books: Books) -> None:
         expected = _expected(books, each)
         if expected is not None:
             wrong.setdefault(each.parameter.name, f"provenance:read-as {expected}")
-    for name, reason in _read_too_little(books):
+    for name, reason in _find_unread_biases(books):
         wrong.setdefault(name, reason)
-    for name in _out_of_pattern(books, read, depths, around):
+    for name in _out_of_pattern(books, reads, depths, around):
         wrong.setdefault(name, _AS_ANOTHER)
-    for name in _out_of_order(books, read, depths):
+    for name in _out_of_order(books, reads, depths):
         wrong.setdefault(name, "structure:out-of-order")
-    for key in itertools.chain(_turned_by_another(books), _statistics_of_another(books)):
+    for key in itertools.chain(_find_exchanged_rotations(books), _find_exchanged_statistics(books)):
         line = books.entries[key]
         if line.learned and line.parameter is not None:
             wrong.setdefault(line.parameter, _AS_ANOTHER)
         else:
             decided_by = f"{line.decided_by}+{_AS_ANOTHER}"
             books.entries[key] = replace(line, line=Line.MISPLACED, decided_by=decided_by)
-    for each in values:
+    for each in value_reads:
         rule = wrong.get(each.parameter.name)
         if rule is not None:
             line = books.entries[each.entry.tensor.key]
             books.entries[line.key] = replace(line, line=Line.MISPLACED, decided_by=rule)
-    for name in dict.fromkeys(each.parameter.name for each in (*held, *several)):
+    for name in dict.fromkeys(each.parameter.name for each in (*parameter_reads, *several)):
         if name in wrong:
             rule, settled = wrong[name], books.parameters[name]
             chain = (*settled.chain, Line.MISPLACED)
@@ -102,7 +102,7 @@ def settle_misplaced(books: Books) -> None:
                     books.entries[key] = replace(books.entries[key], line=Line.MISPLACED)
 
 
-def settle_told(books: Books, names: Iterable[str], tables: Iterable[Key] = ()) -> None:
+def settle_misplaced_by_program(books: Books, names: Iterable[str], tables: Iterable[Key] = ()) -> None:
     """Settle as `misplaced` the parameters, with their tensors, and the tables that PyTorch's program shows to be so.
 
     A table holds no parameter: it was computed from a buffer.
@@ -134,13 +134,13 @@ def _read_by_several(books: Books) -> Iterator[_Read]:
 
 def _reads_of(books: Books) -> Iterator[list[_Read]]:
     """Yield the readers of each parameter that fills one tensor alone, after nodes that move or decode it."""
-    held: dict[object, int] = defaultdict(int)
+    parameter_counts: dict[object, int] = defaultdict(int)
     for line in books.parameters.values():
         for key in set(line.entries):
-            held[key] += 1
+            parameter_counts[key] += 1
     for parameter in books.manifest.parameters:
         line = books.parameters[parameter.name]
-        if len(line.entries) != 1 or MEANINGS[line.line].unbalanced or held[line.entries[0]] != 1:
+        if len(line.entries) != 1 or MEANINGS[line.line].unbalanced or parameter_counts[line.entries[0]] != 1:
             continue
         if len(line.pieces) > 1 or any(piece.taken or piece.put for piece in line.pieces):
             continue
@@ -155,7 +155,7 @@ def _read_values(books: Books) -> Iterator[_Read]:
         if not value.parameters or books.entries[key].parameter is not None:
             continue
         formula = _NUMBER.sub("", value.expression)
-        like = Parameter(
+        stand_in = Parameter(
             f"{value.parameters[0]}~{formula}",
             value.shape,
             value.dtype,
@@ -165,11 +165,11 @@ def _read_values(books: Books) -> Iterator[_Read]:
         entry = books.entry(key)
         readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
         if len(readers) == 1:
-            yield _Read(like, entry, readers[0])
+            yield _Read(stand_in, entry, readers[0])
 
 
 def _known_places(
-    books: Books, held: Sequence[_Read], depths: Mapping[Place, int], around: Mapping[str, _Around]
+    books: Books, parameter_reads: Sequence[_Read], depths: Mapping[Place, int], around: Mapping[str, _Around]
 ) -> set[str]:
     """Return the parameters for which a wrong place would have been detected.
 
@@ -179,7 +179,7 @@ def _known_places(
     shapes = Counter(parameter.shape for parameter in books.manifest.parameters)
     layers: dict[tuple[str, str], list[_Read]] = defaultdict(list)
     patterns: dict[str, list[tuple[int, int, _Read]]] = defaultdict(list)
-    for each in held:
+    for each in parameter_reads:
         pattern, layer = _pattern(each.parameter.name)
         layers[layer].append(each)
         depth = depths.get(each.reader.node.place)
@@ -194,10 +194,10 @@ def _known_places(
         if pattern not in rising:
             return False
         like = [other for other in layers[layer] if other.parameter.shape == each.parameter.shape]
-        mine = around[each.parameter.name]
-        return sum(around[other.parameter.name] == mine for other in like) == 1
+        surroundings = around[each.parameter.name]
+        return sum(around[other.parameter.name] == surroundings for other in like) == 1
 
-    return {each.parameter.name for each in held if is_known(each)}
+    return {each.parameter.name for each in parameter_reads if is_known(each)}
 
 
 # by the module of the reader
@@ -222,7 +222,7 @@ def _expected(books: Books, each: _Read) -> str | None:
     """Return the name of another parameter of this shape that belongs at the reader's input; None if there is none."""
     known = _in_module(books, each)
     if known is None:
-        return _beside_weight(books, each) or _of_another_module(books, each)
+        return _find_other_bias(books, each) or _of_another_module(books, each)
     if known[0].name == each.parameter.name:
         return None
     found, module, leaf = known
@@ -281,7 +281,7 @@ def _inside(books: Books, module: str) -> frozenset[tuple[str, tuple[int, ...]]]
     )
 
 
-def _beside_weight(books: Books, each: _Read) -> str | None:
+def _find_other_bias(books: Books, each: _Read) -> str | None:
     """Return the bias that belongs to the reading node's weight, as in a cell with several weights and biases.
 
     None if it is the one that is read, or has another shape.
@@ -297,11 +297,11 @@ def _beside_weight(books: Books, each: _Read) -> str | None:
     stored = (books.ledger.wiring.find(node.graph_path, name) for name in node.inputs if name)
     lines = (books.entries.get(each.key) for each in stored if isinstance(each, StoredTensor))
     names = {line.parameter for line in lines if line is not None and line.parameter is not None}
-    homes = {split_name(name)[0] for name in each.parameter.names}
+    modules = {split_name(name)[0] for name in each.parameter.names}
     for weight in sorted(names - set(each.parameter.names)):
         home, leaf = split_name(weight)
         found = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
-        if home not in homes or "weight" not in leaf or not isinstance(found, Parameter):
+        if home not in modules or "weight" not in leaf or not isinstance(found, Parameter):
             continue
         if found.shape == each.parameter.shape:
             is_same = found is each.parameter or _is_equal(books, each.parameter, found)
@@ -318,49 +318,49 @@ def _bias_of(leaf: str) -> str:
     return leaf.replace("weight", "bias", 1)
 
 
-def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
+def _find_unread_biases(books: Books) -> Iterator[tuple[str, str]]:
     """Yield biases that the file reads in fewer places than PyTorch's program, though it reads their weight in all.
 
     A module that `forward` applies several times, such as a cell at each step, may have lost its bias at one of them.
     """
     if not books.manifest.calls:
-        yield from _lost_at_a_use(books)
+        yield from _find_lost_biases(books)
     if len(books.manifest.calls) != 1:
         return
-    theirs = Counter(name for call in books.manifest.calls[0].calls for name in _tensors_of(call))
-    mine = {reads[0].parameter.name: reads for reads in _reads_of(books) if reads}
-    lacking = _count_lacking(books)
+    program_reads = Counter(name for call in books.manifest.calls[0].calls for name in _tensors_of(call))
+    file_reads = {reads[0].parameter.name: reads for reads in _reads_of(books) if reads}
+    count_lacking = _count_lacking(books)
     for weight in books.manifest.parameters:
         home, leaf = split_name(weight.name)
         bias = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
         if (
             "weight" not in leaf
             or not isinstance(bias, Parameter)
-            or not {weight.name, bias.name} <= mine.keys()
+            or not {weight.name, bias.name} <= file_reads.keys()
         ):
             continue
-        wanted = sum(theirs[name] for name in bias.names)
-        uses = sum(theirs[name] for name in weight.names)
-        found = uses - lacking(mine[weight.name], mine[bias.name])
-        if lacking(mine[weight.name], []) == uses and found < wanted:
+        wanted = sum(program_reads[name] for name in bias.names)
+        uses = sum(program_reads[name] for name in weight.names)
+        found = uses - count_lacking(file_reads[weight.name], file_reads[bias.name])
+        if count_lacking(file_reads[weight.name], []) == uses and found < wanted:
             yield bias.name, f"program:read in {found} of {wanted} places"
 
 
-def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
+def _find_lost_biases(books: Books) -> Iterator[tuple[str, str]]:
     """Yield biases that are read less often than the weight of their module, if no program is known.
 
     Every use of the weight must be the module's own: the nodes' scopes tell so; or no node has a scope, at least two
     uses have the bias, and one lacks it. Another module's use of the weight may well omit the bias.
     """
     reads = {found[0].parameter.name: found for found in _reads_of(books) if found}
-    lacking = _count_lacking(books)
+    count_lacking = _count_lacking(books)
     for name, uses in reads.items():
         home, leaf = split_name(name)
         bias = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
         if "weight" not in leaf or not isinstance(bias, Parameter) or bias.name not in reads:
             continue
-        wanted = lacking(uses, [])
-        found = wanted - lacking(uses, reads[bias.name])
+        wanted = count_lacking(uses, [])
+        found = wanted - count_lacking(uses, reads[bias.name])
         kinds = {
             (use.reader.node.op_type if use.reader.node.op_type not in _PRODUCTS else "product")
             for use in uses
@@ -439,7 +439,7 @@ def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]],
             if body is None or not 0 <= slot < len(body.inputs):
                 found.append(around)
                 continue
-            for inner in wiring.readers_of_given(GraphInput(body.path, body.inputs[slot])):
+            for inner in wiring.readers_of_input(GraphInput(body.path, body.inputs[slot])):
                 is_moved = is_passed(inner, past)
                 further = wiring.readers(inner.node, past=past, inlined=False) if is_moved else [inner]
                 waiting += [(each, around, (*calls, node.place)) for each in further]
@@ -500,7 +500,7 @@ _STATISTICS = {3: "running_mean", 4: "running_var"}
 """Inputs of a BatchNormalization that hold running statistics."""
 
 
-def _statistics_of_another(books: Books) -> Iterator[Key]:
+def _find_exchanged_statistics(books: Books) -> Iterator[Key]:
     """Yield the statistics that a BatchNormalization reads in place of those of the module of its weight and bias."""
     wiring = books.ledger.wiring
     for node in books.ledger.model.nodes():
@@ -510,8 +510,8 @@ def _statistics_of_another(books: Books) -> Iterator[Key]:
         keys = [found.key if isinstance(found, StoredTensor) else None for found in provided]
         lines = [None if key is None else books.entries.get(key) for key in keys]
         names = [None if line is None else line.parameter for line in lines]
-        homes = {split_name(name)[0] if name is not None else None for name in names[1:3]}
-        home = homes.pop() if len(homes) == 1 else None
+        modules = {split_name(name)[0] if name is not None else None for name in names[1:3]}
+        home = modules.pop() if len(modules) == 1 else None
         for slot, leaf in _STATISTICS.items() if home is not None and len(names) > max(_STATISTICS) else ():
             own, name, line = books.tensor(f"{home}.{leaf}" if home else leaf), names[slot], lines[slot]
             read = None if name is None else books.tensor(name)
@@ -529,7 +529,7 @@ _MOST_TURNING = 24
 """Most nodes of such a rotation."""
 
 
-def _turned_by_another(books: Books) -> Iterator[Key]:
+def _find_exchanged_rotations(books: Books) -> Iterator[Key]:
     """Yield tables of cosines and sines that are exchanged, judged by the factor that each multiplies.
 
     A rotation is `x cos + turned(x) sin`, where turning negates half of the numbers, or `x cos - y sin` of two halves.
@@ -646,30 +646,33 @@ def _out_of_pattern(
         pattern, layer = _pattern(each.parameter.name)
         layers[layer][pattern] = each
         places[pattern][around[each.parameter.name]] += 1
-    told: dict[frozenset[str], dict[str, bool]] = defaultdict(dict)
+    exchanges: dict[frozenset[str], dict[str, bool]] = defaultdict(dict)
     for found in layers.values():
         for pattern, each in found.items():
-            mine = around[each.parameter.name]
+            surroundings = around[each.parameter.name]
             if len(places[pattern]) < 2:
                 continue
             for other_pattern, other in found.items():
                 if other_pattern == pattern or other.parameter.shape != each.parameter.shape:
                     continue
-                theirs = around[other.parameter.name]
-                if mine == theirs or _is_equal(books, each.parameter, other.parameter):
+                other_surroundings = around[other.parameter.name]
+                if surroundings == other_surroundings or _is_equal(books, each.parameter, other.parameter):
                     continue
-                if _is_sibling(pattern, other_pattern) and _keeps_order(each, other, depths):
+                if _is_sibling(pattern, other_pattern) and _computes_in_order(each, other, depths):
                     continue
                 # Each of the two has, in some other layer, the surroundings that the other has in this one.
-                if mine in places[other_pattern] and theirs in places[pattern]:
-                    as_here = places[pattern][mine] + places[other_pattern][theirs]
-                    is_rare = places[other_pattern][mine] + places[pattern][theirs] > as_here
-                    told[frozenset((pattern, other_pattern))][each.parameter.name] = is_rare
+                if surroundings in places[other_pattern] and other_surroundings in places[pattern]:
+                    current_count = places[pattern][surroundings] + places[other_pattern][other_surroundings]
+                    is_rare = (
+                        places[other_pattern][surroundings] + places[pattern][other_surroundings]
+                        > current_count
+                    )
+                    exchanges[frozenset((pattern, other_pattern))][each.parameter.name] = is_rare
     # Report the layers in the minority; if there is none, all of them.
     yield from sorted(
         {
             name
-            for names in told.values()
+            for names in exchanges.values()
             for name, is_rare in names.items()
             if is_rare or not any(names.values())
         }
@@ -693,7 +696,7 @@ def _is_sibling(pattern: str, other: str) -> bool:
     return _NUMBER.sub("#", pattern) == _NUMBER.sub("#", other)
 
 
-def _keeps_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
+def _computes_in_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
     """Whether two layers of one stage compute in the order of their numbers.
 
     The last layer of a short stage has the surroundings of a later layer of a long stage, without any exchange.
@@ -706,19 +709,19 @@ def _keeps_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
 def _surroundings(books: Books, reader: Reader) -> _Around:
     """Return operators and input slots of the steps after a weight's node, and the operators of two steps before it."""
     wiring = books.ledger.wiring
-    told: list[object] = [(reader.node.op_type, reader.slot)]
+    steps: list[object] = [(reader.node.op_type, reader.slot)]
     layer: list[Node] = [reader.node]
     for _ in range(_DEPTH):
         readers = (each for node in layer for each in wiring.readers(node))
-        onwards = list(itertools.islice(readers, _MOST_AROUND))
-        told.append(tuple(sorted((each.node.op_type, each.slot) for each in onwards)))
-        layer = [each.node for each in onwards]
+        next_readers = list(itertools.islice(readers, _MOST_AROUND))
+        steps.append(tuple(sorted((each.node.op_type, each.slot) for each in next_readers)))
+        layer = [each.node for each in next_readers]
     layer = [reader.node]
     for _ in range(2):
         sources = (source for node in layer for source in wiring.producers(node) if isinstance(source, Node))
         layer = list(itertools.islice(sources, _MOST_AROUND))
-        told.append(tuple(sorted(source.op_type for source in layer)))
-    return tuple(told)
+        steps.append(tuple(sorted(source.op_type for source in layer)))
+    return tuple(steps)
 
 
 # by the order in which layers compute
@@ -768,8 +771,8 @@ def _exchanged(books: Books, found: Sequence[tuple[int, int, _Read]]) -> Iterato
     """Yield the weights whose rank by depth differs from their rank by number."""
     by_number = sorted(found, key=lambda item: item[0])
     by_depth = sorted(found, key=lambda item: item[1])
-    for (_, _, here), (_, _, there) in zip(by_number, by_depth, strict=True):
-        one, other = here.parameter, there.parameter
+    for (_, _, expected), (_, _, actual) in zip(by_number, by_depth, strict=True):
+        one, other = expected.parameter, actual.parameter
         if one.name != other.name and one.shape == other.shape and not _is_equal(books, one, other):
             yield one.name
 

@@ -98,7 +98,7 @@ def match_folded_pointwise(books: Books) -> None:
                 function = Computed(found.rule, undo(found.rule), _constant_factor(found.rule))
                 piece = Piece(entry.tensor.key, found.layout.shape, found.layout.axes, computed=function)
                 books.release(entry)
-                books.hold(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
+                books.assign(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
 
 
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
@@ -108,7 +108,7 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
     that load a checkpoint write the gain 1 + w under the name of w (onnxruntime-genai's, of Gemma).
     """
     for suspect in books.suspects:
-        is_renamed = not _bears_its_name(books, suspect.entry, suspect.tensor)
+        is_renamed = not _has_own_name(books, suspect.entry, suspect.tensor)
         is_vector = sum(dim != 1 for dim in suspect.tensor.shape) <= 1
         if isinstance(suspect.tensor, Parameter) and (is_renamed or is_vector):
             yield suspect.entry, [suspect.tensor]
@@ -119,15 +119,17 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         if entry.role not in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT) or not is_real:
             continue
         sources = (tensor for name in entry.sources if (tensor := books.tensor(name)) is not None)
-        named = [tensor for tensor in sources if isinstance(tensor, Parameter)]
-        if named or books.contents.numel(entry) > 1:
+        named_tensors = [tensor for tensor in sources if isinstance(tensor, Parameter)]
+        if named_tensors or books.contents.numel(entry) > 1:
             modules = books.reader_modules(entry)
-            like = named or [p for p in _like(books, entry, stacks, images) if isinstance(p, Parameter)]
-            like = [tensor for tensor in like if not books.is_elsewhere(entry, tensor)]
-            yield entry, sorted(like, key=lambda p: module_of(p.name) not in modules)
+            candidates = named_tensors or [
+                p for p in _find_similar(books, entry, stacks, images) if isinstance(p, Parameter)
+            ]
+            candidates = [tensor for tensor in candidates if not books.is_elsewhere(entry, tensor)]
+            yield entry, sorted(candidates, key=lambda p: module_of(p.name) not in modules)
 
 
-def _bears_its_name(books: Books, entry: Entry, tensor: Tensor) -> bool:
+def _has_own_name(books: Books, entry: Entry, tensor: Tensor) -> bool:
     own = entry.tensor.name
     return own in tensor.names or books.aligned(own) in tensor.names
 
@@ -138,33 +140,33 @@ class _Images:
     def __init__(self, rows: Reals) -> None:
         self.rows = rows  # (tensors, samples)
         self.sizes = np.linalg.norm(rows, axis=1)
-        self._made: list[tuple[Reals, Reals, npt.NDArray[np.intp]]] = []
+        self._images: list[tuple[Reals, Reals, npt.NDArray[np.intp]]] = []
         with np.errstate(all="ignore"):
-            for way, _ in FUNCTIONS.values():
-                made = way(rows)
-                order = np.argsort(made[:, 0], kind="stable")
-                self._made.append((made[order], np.abs(made[order]).max(axis=1), order))
+            for function, _ in FUNCTIONS.values():
+                images = function(rows)
+                order = np.argsort(images[:, 0], kind="stable")
+                self._images.append((images[order], np.abs(images[order]).max(axis=1), order))
 
     def near(self, stored: Reals, steps: Reals, tolerance: float) -> npt.NDArray[np.intp]:
         """Return the indices of the tensors that some function, or a constant factor, maps to these samples."""
         found = np.zeros(len(self.rows), dtype=bool)
         with np.errstate(all="ignore"):
-            for made, most, order in self._made:
+            for images, most, order in self._images:
                 finite = most[np.isfinite(most)]
-                room = tolerance * finite.max(initial=0.0) + steps[0] + _LEAST_ROOM
-                start = np.searchsorted(made[:, 0], stored[0] - room, "left")
-                stop = np.searchsorted(made[:, 0], stored[0] + room, "right")
-                each = tolerance * most[start:stop, None] + steps + _LEAST_ROOM
-                found[order[start:stop]] |= (np.abs(made[start:stop] - stored) <= each).all(axis=1)
+                margin = tolerance * finite.max(initial=0.0) + steps[0] + _LEAST_TOLERANCE
+                start = np.searchsorted(images[:, 0], stored[0] - margin, "left")
+                stop = np.searchsorted(images[:, 0], stored[0] + margin, "right")
+                each = tolerance * most[start:stop, None] + steps + _LEAST_TOLERANCE
+                found[order[start:stop]] |= (np.abs(images[start:stop] - stored) <= each).all(axis=1)
             sizes = self.sizes * np.linalg.norm(stored)
             found |= np.abs(self.rows @ stored) >= sizes * (1 - 1e-4) - np.linalg.norm(steps) * sizes
         return np.flatnonzero(found)
 
 
-_LEAST_ROOM = 1e-12
+_LEAST_TOLERANCE = 1e-12
 
 
-def _like(
+def _find_similar(
     books: Books, entry: Entry, stacks: Stacks, images: dict[tuple[int, ...], _Images]
 ) -> Iterator[Tensor]:
     """Yield the tensors whose samples some function maps to the entry's; all tensors are compared at once."""
@@ -206,18 +208,18 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
         stored = look[0].astype(np.float64)
         tolerance = tolerance_of(books.contents, entry)
         least = least_difference(look[0])
-        is_own = _bears_its_name(books, entry, tensor)
-        for rule, way in _ways(expected, stored, tensor.shape):
+        is_own = _has_own_name(books, entry, tensor)
+        for rule, function in _list_functions(expected, stored, tensor.shape):
             if is_own and (rule != _SHIFTED or not is_offset(books, tensor)):
                 continue
             with np.errstate(over="ignore", invalid="ignore"):
-                wanted = way(expected)
+                wanted = function(expected)
                 # The tolerance is relative; but 1 + w rounds as 1 does, and exp(w) errs by w's absolute error.
                 growth = np.abs(expected) if rule.endswith("exp(w)") else 1.0
-                room = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + least
-                room += tolerance if rule == _SHIFTED else 0.0
+                tolerances = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + least
+                tolerances += tolerance if rule == _SHIFTED else 0.0
                 error = np.abs(stored - wanted)
-                near = error <= (room if look[1] is None else room + look[1] * 1.001)
+                near = error <= (tolerances if look[1] is None else tolerances + look[1] * 1.001)
             if (
                 bool(near.all())
                 and bool(np.isfinite(wanted).all())
@@ -239,11 +241,13 @@ def _varies_alike(rule: str, stored: Reals, expected: Reals) -> bool:
     return is_like(found, expected, np.full(found.shape, np.inf))
 
 
-def _ways(
+def _list_functions(
     expected: Reals, stored: Reals, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Callable[[Reals], Reals]]]:
     is_vector = sum(dim != 1 for dim in shape) <= 1
-    yield from ((rule, way) for rule, (way, _) in FUNCTIONS.items() if is_vector or rule not in _OF_VECTORS)
+    yield from (
+        (rule, function) for rule, (function, _) in FUNCTIONS.items() if is_vector or rule not in _OF_VECTORS
+    )
     size = float(expected @ expected)
     if (
         len(shape) not in (1, 2)
@@ -289,7 +293,7 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
         return leaf == _GATE
     if rule == "1+w":
         return _is_shifted(books, entry, tensor)
-    return not _stands_plain(books, tensor) and _is_query(books, entry, float(rule.partition("*")[0]))
+    return not _is_stored_unchanged(books, tensor) and _is_query(books, entry, float(rule.partition("*")[0]))
 
 
 def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
@@ -297,7 +301,7 @@ def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
 
     The norm's class tells, or without classes the lack of a bias.
     """
-    if not scales_norm(books.ledger.wiring, entry.tensor) or _stands_plain(books, tensor):
+    if not scales_norm(books.ledger.wiring, entry.tensor) or _is_stored_unchanged(books, tensor):
         return False
     module = module_of(tensor.name)
     if books.manifest.modules:
@@ -335,7 +339,7 @@ _NEAR_ONE = 0.75
 """Magnitude that most plain gains of a norm exceed."""
 
 
-def _stands_plain(books: Books, tensor: Parameter) -> bool:
+def _is_stored_unchanged(books: Books, tensor: Parameter) -> bool:
     """Whether a parameter of the same name in another layer, or of the same module, is stored without a function."""
     pattern = _NUMBER.sub("#", tensor.name)
     module = module_of(tensor.name)

@@ -36,7 +36,7 @@ from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout, joins
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
-from analyzer.reconciliation.tables import TURNED
+from analyzer.reconciliation.tables import ROTARY
 from analyzer.records import Frozen, Mutable, field, replace
 
 # values computed in advance
@@ -98,25 +98,25 @@ def match_evaluated(books: Books) -> None:
             books.entries[key],
             expression=match.value.expression,
             value=match.value.name,
-            stands=None if layout is None else Piece(key, layout.shape, layout.axes),
+            value_piece=None if layout is None else Piece(key, layout.shape, layout.axes),
         )
         books.evaluated[key] = match.value
-    _hold_parameters(books, program, matches)
-    _name_turned(books, program)
+    _assign_parameters(books, program, matches)
+    _name_rotary_tables(books, program)
 
 
-def _name_turned(books: Books, program: Program) -> None:
+def _name_rotary_tables(books: Books, program: Program) -> None:
     """Assign to each known table of cosines or sines the program's value that it equals."""
     for key, line in list(books.entries.items()):
-        is_told = line.decided_by == TURNED or line.decided_by.endswith("+derived")
-        if line.line is not Line.BUFFER or line.piece is not None or not is_told:
+        is_derived = line.decided_by == ROTARY or line.decided_by.endswith("+derived")
+        if line.line is not Line.BUFFER or line.piece is not None or not is_derived:
             continue
         entry = books.entry(key)
-        near = _near_values(books, program, entry, books.contents.numel(entry))
-        match = next((each for value in near if (each := _compare_value(books, entry, value))), None)
+        candidates = _near_values(books, program, entry, books.contents.numel(entry))
+        match = next((each for value in candidates if (each := _compare_value(books, entry, value))), None)
         if match is not None and match.layout is not None:
-            stands = Piece(key, match.layout.shape, match.layout.axes)
-            books.entries[key] = replace(line, value=match.value.name, stands=stands)
+            value_piece = Piece(key, match.layout.shape, match.layout.axes)
+            books.entries[key] = replace(line, value=match.value.name, value_piece=value_piece)
 
 
 # candidates among stored tensors
@@ -142,7 +142,7 @@ def _unexplained(books: Books) -> Iterator[Entry]:
         yield entry
 
 
-def _needs_none(books: Books, entry: Entry) -> bool:
+def _is_explained_by_note(books: Books, entry: Entry) -> bool:
     """Whether the note on an entry explains it: it is a constant or claimed, and all one number or a known table."""
     is_claimed = entry.tensor.key in books.entries
     if entry.role is not Role.CONSTANT and not is_claimed:
@@ -168,7 +168,7 @@ def _find_value(books: Books, program: Program, entry: Entry, read: Collection[s
         match = _compare_value(books, entry, value)
         if match is None or not _is_evidence(books, match):
             continue
-        if value.parameters or not _needs_none(books, entry):
+        if value.parameters or not _is_explained_by_note(books, entry):
             found.append(match)
     return min(found, key=lambda match: (len(match.chain), match.error), default=None)
 
@@ -192,8 +192,8 @@ def _near_values(books: Books, program: Program, entry: Entry, numel: int) -> It
         samples = _decode(value, value.content.samples)
         if samples is None or not _is_of_kind(books, entry, value):
             continue
-        room = _room(books, entry, value, samples)
-        if bool(_within(stored, samples[[0, -1]], room[[0, -1]] + steps * 1.01).all()):
+        tolerances = _element_tolerances(books, entry, value, samples)
+        if bool(_within(stored, samples[[0, -1]], tolerances[[0, -1]] + steps * 1.01).all()):
             yield value
 
 
@@ -219,7 +219,7 @@ def _find_places(books: Books, program: Program, entry: Entry) -> _Match | None:
         if counts_one_axis(column.astype(np.float64)):
             continue
         wanted = _narrowed(column)
-        value = next((each for each in _of_whole_numbers(program) if _holds(each, wanted)), None)
+        value = next((each for each in _of_whole_numbers(program) if _equals(each, wanted)), None)
         if value is None or not _is_read_alike(books, entry, value):
             return None
         match = _Match(entry, value, (), "content", 0.0)
@@ -242,7 +242,7 @@ def _of_whole_numbers(program: Program) -> Iterator[Traced]:
     )
 
 
-def _holds(value: Traced, wanted: Array) -> bool:
+def _equals(value: Traced, wanted: Array) -> bool:
     """Whether a value equals an array once both are narrowed."""
     whole = None if value.whole is None else _decode(value, value.whole)
     return whole is not None and np.array_equal(_narrowed(whole.reshape(value.shape)), wanted)
@@ -269,11 +269,11 @@ def _decode(value: Traced, text: str) -> Reals | None:
     return None if element is None else decode_values(text, element).astype(np.float64)
 
 
-def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
+def _element_tolerances(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
     """Return the tolerance of each element; 0 for integers."""
     if not value.dtype.is_floating:
         return np.zeros(expected.shape)
-    dtype = _halved(books, entry, value) if value.parameters else entry.tensor.dtype
+    dtype = _rounded_type(books, entry, value) if value.parameters else entry.tensor.dtype
     if dtype in HALF_STEPS and value.dtype not in HALF_STEPS and not value.parameters:
         tolerance = 1.1 * HALF_STEPS[dtype]  # computed in full precision, and rounded once
     else:
@@ -289,7 +289,7 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
         return tolerance * np.abs(expected) + 2 * _ROUNDING * scale
 
 
-def _halved(books: Books, entry: Entry, value: Traced) -> DType:
+def _rounded_type(books: Books, entry: Entry, value: Traced) -> DType:
     """Return the type to which a value's operands were rounded: half precision if the file holds its parameters so.
 
     A model that was converted to half precision before the export computes with rounded parameters, though perhaps in
@@ -297,13 +297,15 @@ def _halved(books: Books, entry: Entry, value: Traced) -> DType:
     """
     if entry.tensor.dtype is not DType.FLOAT or value.dtype is not DType.FLOAT:
         return entry.tensor.dtype
-    return books.halved() or entry.tensor.dtype
+    return books.half_type() or entry.tensor.dtype
 
 
-def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_]:
+def _within(stored: Reals, expected: Reals, tolerances: Reals) -> npt.NDArray[np.bool_]:
     with np.errstate(invalid="ignore"):
         masked = (stored <= _MASKED) & (expected <= _MASKED)
-        near: npt.NDArray[np.bool_] = (np.abs(stored - expected) <= room) | masked | (stored == expected)
+        near: npt.NDArray[np.bool_] = (
+            (np.abs(stored - expected) <= tolerances) | masked | (stored == expected)
+        )
     return near
 
 
@@ -318,8 +320,8 @@ def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
         if look is None:
             continue
         stored, steps = look[0].astype(np.float64), look[1]
-        room = _room(books, entry, value, samples)
-        if not _is_like(stored, samples, room if steps is None else room + steps * 1.01):
+        tolerances = _element_tolerances(books, entry, value, samples)
+        if not _is_like(stored, samples, tolerances if steps is None else tolerances + steps * 1.01):
             continue
         error = _largest_error(stored, samples)
         evidence = "sampled"
@@ -342,16 +344,16 @@ def _layouts_of(books: Books, entry: Entry, value: Traced) -> Iterator[AxisLayou
             yield from books.contents.layouts(entry, joined, is_computed=True)
 
 
-def _is_like(stored: Reals, expected: Reals, room: Reals) -> bool:
+def _is_like(stored: Reals, expected: Reals, tolerances: Reals) -> bool:
     """Whether each element is within its tolerance, and the direction is similar: near zero the first proves little."""
-    if not bool(_within(stored, expected, room).all()):
+    if not bool(_within(stored, expected, tolerances).all()):
         return False
     plain = np.isfinite(stored) & np.isfinite(expected) & (expected > _MASKED)
-    mine, theirs = stored[plain], expected[plain]
-    sizes = float(np.linalg.norm(mine) * np.linalg.norm(theirs))
+    stored_numbers, expected_numbers = stored[plain], expected[plain]
+    sizes = float(np.linalg.norm(stored_numbers) * np.linalg.norm(expected_numbers))
     if not sizes:
-        return bool(np.array_equal(mine, theirs)) and plain.sum() < plain.size
-    return float(mine @ theirs) >= LEAST_LIKENESS * sizes
+        return bool(np.array_equal(stored_numbers, expected_numbers)) and plain.sum() < plain.size
+    return float(stored_numbers @ expected_numbers) >= LEAST_LIKENESS * sizes
 
 
 def _largest_error(stored: Reals, expected: Reals) -> float:
@@ -375,8 +377,8 @@ def _is_whole(books: Books, entry: Entry, value: Traced, layout: AxisLayout, err
     steps = np.zeros(0) if encoded is None else _steps(books, entry, layout)
     whole = None if value.whole is None else _decode(value, value.whole)
     if whole is not None:
-        room = _room(books, entry, value, whole)
-        return _is_like(flat, whole, room if not steps.size else room + steps * 1.01)
+        tolerances = _element_tolerances(books, entry, value, whole)
+        return _is_like(flat, whole, tolerances if not steps.size else tolerances + steps * 1.01)
     if value.sums is None:
         return False
     if not value.dtype.is_floating:
@@ -385,11 +387,11 @@ def _is_whole(books: Books, entry: Entry, value: Traced, layout: AxisLayout, err
     scale = float(np.abs(flat[np.isfinite(flat) & (flat > _MASKED)]).max(initial=0.0))
     if not bool(np.isfinite(flat).all()) or not scale:
         return False
-    room = np.minimum(_room(books, entry, value, flat), 4 * error + 2.0**-21 * scale)
+    tolerances = np.minimum(_element_tolerances(books, entry, value, flat), 4 * error + 2.0**-21 * scale)
     if steps.size:
-        room = room + steps
+        tolerances = tolerances + steps
     starts = run_starts(flat.size)
-    slack = np.sqrt(np.add.reduceat(room * room, np.array(starts)))
+    slack = np.sqrt(np.add.reduceat(tolerances * tolerances, np.array(starts)))
     projections, norms = np.abs(run_sums(flat) - _sums(value))
     return bool((norms <= slack + 1e-12).all() and (projections <= 6 * slack + 1e-12).all())
 
@@ -424,10 +426,10 @@ def _is_evidence(books: Books, match: _Match) -> bool:
     if samples is None:
         return False
     numbers = np.unique(samples[np.isfinite(samples)])
-    mask, worth = _ODD.get(value.dtype, (0xFF, 16))
+    mask, bits_per_number = _ODD.get(value.dtype, (0xFF, 16))
     odd = int((np.abs(numbers).astype(np.float32).view(np.uint32) & mask != 0).sum())
     if not value.parameters:
-        is_said = (
+        is_distinctive = (
             value.numel >= _LEAST_TABLE
             or (
                 not match.error
@@ -436,12 +438,16 @@ def _is_evidence(books: Books, match: _Match) -> bool:
             )
             or _is_read_alike(books, match.entry, value, is_strict=True)
         )
-        return numbers.size >= 2 and is_said
+        return numbers.size >= 2 and is_distinctive
     if books.contents.encoding(match.entry) is not None and match.error > _ROUNDING * float(
         np.abs(samples).max()
     ):
         return 4 * odd >= _LEAST_BITS
-    bits = worth if match.entry.tensor.dtype in (DType.FLOAT, DType.DOUBLE) else min(worth, 8)
+    bits = (
+        bits_per_number
+        if match.entry.tensor.dtype in (DType.FLOAT, DType.DOUBLE)
+        else min(bits_per_number, 8)
+    )
     return bits * odd >= (_LEAST_BITS if np.count_nonzero(numbers) > _FEW else bits)
 
 
@@ -505,10 +511,14 @@ def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool
     Unknown modules and operators count as agreement, unless `is_strict`: then both must be known and agree.
     """
     modules = books.reader_modules(entry)
-    theirs = {module for module, _ in value.uses}
-    if is_strict and not modules & theirs:
+    program_modules = {module for module, _ in value.uses}
+    if is_strict and not modules & program_modules:
         return False
-    if modules and theirs and not any(_is_near(one, other) for one in modules for other in theirs):
+    if (
+        modules
+        and program_modules
+        and not any(_is_near(one, other) for one in modules for other in program_modules)
+    ):
         return False
     nodes = [reader.node for reader in books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)]
     families = {_family(node) for node in nodes}
@@ -523,7 +533,7 @@ def _find_read(program: Program) -> set[str]:
 
     An exporter may move a factor behind a product, but not its sign: a negated value is another value.
     """
-    named = {value.name: value for value in program.values}
+    by_name = {value.name: value for value in program.values}
     alike: dict[str, list[Traced]] = defaultdict(list)
     for value in program.values:
         alike[value.expression].append(value)
@@ -534,7 +544,7 @@ def _find_read(program: Program) -> set[str]:
         before = value.origins if _PASSED.search(value.expression) else ()
         for each in (
             *alike.pop(value.expression, ()),
-            *(named[name] for name in before if name in named),
+            *(by_name[name] for name in before if name in by_name),
         ):
             if each.name not in read:
                 read.add(each.name)
@@ -562,7 +572,7 @@ def _is_near(one: str, other: str) -> bool:
 # parameters that stored values hold
 
 
-def _hold_parameters(books: Books, program: Program, matches: Sequence[_Match]) -> None:
+def _assign_parameters(books: Books, program: Program, matches: Sequence[_Match]) -> None:
     """Hold the parameters that the program reads only through values that the file stores.
 
     Every path from such a parameter to an operation on inputs must pass a stored value: else the file lacks a part of
@@ -571,25 +581,25 @@ def _hold_parameters(books: Books, program: Program, matches: Sequence[_Match]) 
     stored: dict[str, list[_Match]] = defaultdict(list)
     for match in matches:
         stored[match.value.name].append(match)
-    made: dict[str, list[Traced]] = defaultdict(list)
+    by_origin: dict[str, list[Traced]] = defaultdict(list)
     for value in program.values:
         for origin in value.origins:
-            made[origin].append(value)
+            by_origin[origin].append(value)
     through = set(program.through)
     counted: dict[Key, int] = defaultdict(int)
     for parameter in [parameter for parameter in books.free_parameters() if parameter.name in through]:
-        found = _cut_off(parameter.name, made, stored)
+        found = _cut_off(parameter.name, by_origin, stored)
         if found:
-            _hold_one(books, parameter, found, counted)
+            _assign_parameter(books, parameter, found, counted)
     factors = _factors(books, program)
     if not factors:
         return
     for parameter in [parameter for parameter in books.free_parameters() if parameter.name in through]:
         if (
             parameter.numel == 1
-            and _cut_off(parameter.name, made, {**stored, **dict.fromkeys(factors, ())}) is not None
+            and _cut_off(parameter.name, by_origin, {**stored, **dict.fromkeys(factors, ())}) is not None
         ):
-            books.hold_parts(parameter, [], (Line.EVALUATED,), "content:evaluated+attribute", 0.0)
+            books.assign_parts(parameter, [], (Line.EVALUATED,), "content:evaluated+attribute", 0.0)
 
 
 def _factors(books: Books, program: Program) -> set[str]:
@@ -616,7 +626,7 @@ def _factors(books: Books, program: Program) -> set[str]:
             value
             for value, known in singles
             if min(abs(known / number - 1), abs(known * number - 1)) <= _ROUNDING
-            and (module is None or any(_is_near(module, theirs) for theirs, _ in value.uses))
+            and (module is None or any(_is_near(module, reading_module) for reading_module, _ in value.uses))
         ]
         if len(fits) == 1 and fits[0].parameters:
             found.add(fits[0].name)
@@ -635,13 +645,13 @@ def _single(value: Traced) -> float | None:
 
 
 def _cut_off(
-    name: str, made: Mapping[str, Sequence[Traced]], stored: Mapping[str, Sequence[_Match]]
+    name: str, by_origin: Mapping[str, Sequence[Traced]], stored: Mapping[str, Sequence[_Match]]
 ) -> list[_Match] | None:
     """Return the stored values between a parameter and all operations on inputs; None if some path passes none."""
     found: list[_Match] = []
     seen: set[str] = set()
     equal = {_numbers_of(matches[0].value): matches for matches in stored.values() if matches}
-    pending = list(made.get(name, ()))
+    pending = list(by_origin.get(name, ()))
     while pending:
         value = pending.pop()
         if value.name in seen:
@@ -654,7 +664,7 @@ def _cut_off(
         elif value.is_read:
             return None
         else:
-            pending.extend(made.get(value.name, ()))
+            pending.extend(by_origin.get(value.name, ()))
     return found
 
 
@@ -663,12 +673,14 @@ def _numbers_of(value: Traced) -> tuple[object, ...]:
     return value.parameters, value.dtype, value.numel, None if value.content is None else value.content.digest
 
 
-def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], counted: dict[Key, int]) -> None:
+def _assign_parameter(
+    books: Books, parameter: Parameter, found: Sequence[_Match], counted: dict[Key, int]
+) -> None:
     """Count a parameter in the first tensor computed from it, up to the elements that remain there."""
     first, keys = found[0], tuple(dict.fromkeys(match.entry.tensor.key for match in found))
     key, numel = first.entry.tensor.key, first.entry.tensor.numel
-    room = books.contents.numel(first.entry) - counted[key]
-    learned = max(0, min(parameter.numel, room))
+    remaining = books.contents.numel(first.entry) - counted[key]
+    learned = max(0, min(parameter.numel, remaining))
     is_counted = counted[key] > 0 or any(
         holding.key == key for each in books.holdings.values() for holding in each
     )
@@ -676,7 +688,7 @@ def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], count
     before = books.entries[key]
     error = max(match.error for match in found)
     holding = Holding(key, learned, 0 if is_counted else numel)
-    books.hold_parts(parameter, [holding], (*first.chain, Line.EVALUATED), before.decided_by, error)
+    books.assign_parts(parameter, [holding], (*first.chain, Line.EVALUATED), before.decided_by, error)
     settled = books.parameters[parameter.name]
     books.parameters[parameter.name] = replace(settled, entries=keys)
     books.entries[key] = replace(
@@ -698,7 +710,7 @@ def known_values(books: Books) -> Callable[[GraphPath, str, Array], bool]:
     program = books.manifest.program
     if program is None or books.contents.mode == "none":
         return lambda path, name, value: False
-    return _Known(books, [value for value in program.values if not value.parameters]).holds
+    return _Known(books, [value for value in program.values if not value.parameters]).has
 
 
 class _Known(Mutable):
@@ -708,7 +720,7 @@ class _Known(Mutable):
     values: Sequence[Traced]
     _answers: dict[tuple[GraphPath, str], bool] = field(default_factory=dict)
 
-    def holds(self, path: GraphPath, name: str, value: Array) -> bool:
+    def has(self, path: GraphPath, name: str, value: Array) -> bool:
         if (path, name) not in self._answers:
             self._answers[path, name] = any(
                 self._is_near(path, name, traced) and self._is_equal(value, traced) for traced in self.values
@@ -722,13 +734,13 @@ class _Known(Mutable):
         nodes = [reader.node for reader in ledger.wiring.readers(maker)] if isinstance(maker, Node) else []
         scopes = {ledger.traced_scopes[node.place] for node in nodes if node.place in ledger.traced_scopes}
         modules = {self.books.aligned.module(scope) for scope in scopes}
-        theirs = {module for module, _ in traced.uses}
+        program_modules = {module for module, _ in traced.uses}
         return (
             not modules
-            or not theirs
+            or not program_modules
             or any(
                 is_inside(one, other) or is_inside(other, one)
-                for one, other in itertools.product(modules, theirs)
+                for one, other in itertools.product(modules, program_modules)
             )
         )
 
@@ -784,26 +796,26 @@ def _is_same(value: Array, traced: Traced, salt: str) -> bool:
         return _are_near(flat.astype(np.float64), whole, traced)
     if traced.sums is None:
         return False
-    given = flat.astype(np.float64)
+    actual = flat.astype(np.float64)
     wanted = decode_values(traced.sums, np.dtype("<f8")).reshape(2, -1).astype(np.float64)
-    if not bool(np.isfinite(given).all()):
+    if not bool(np.isfinite(actual).all()):
         return False
-    room = np.full(given.shape, _room_of_known(given, traced.dtype))
-    slack = np.sqrt(np.add.reduceat(room * room, np.array(run_starts(given.size))))
-    projections, norms = np.abs(run_sums(given) - wanted)
+    tolerances = np.full(actual.shape, _known_tolerance(actual, traced.dtype))
+    slack = np.sqrt(np.add.reduceat(tolerances * tolerances, np.array(run_starts(actual.size))))
+    projections, norms = np.abs(run_sums(actual) - wanted)
     return bool((norms <= slack).all() and (projections <= 6 * slack).all())
 
 
-def _are_near(given: Reals, expected: Reals, traced: Traced) -> bool:
-    if given.shape != expected.shape:
+def _are_near(actual: Reals, expected: Reals, traced: Traced) -> bool:
+    if actual.shape != expected.shape:
         return False
     with np.errstate(invalid="ignore"):
-        masked = (given <= _MASKED) & (expected <= _MASKED)
-        near = np.abs(given - expected) <= _room_of_known(expected, traced.dtype)
-    return bool((near | masked | (given == expected)).all())
+        masked = (actual <= _MASKED) & (expected <= _MASKED)
+        near = np.abs(actual - expected) <= _known_tolerance(expected, traced.dtype)
+    return bool((near | masked | (actual == expected)).all())
 
 
-def _room_of_known(expected: Reals, dtype: DType) -> float:
+def _known_tolerance(expected: Reals, dtype: DType) -> float:
     """Return the tolerance of each element; 0 for integers."""
     if not dtype.is_floating:
         return 0.0
@@ -841,7 +853,7 @@ def settle_opaque(books: Books) -> None:
         books.entries[key] = replace(
             books.entries[key], line=Line.OPAQUE, decided_by="structure:computes", learned=0
         )
-    books.made = dict(found.made)
+    books.generated = dict(found.made)
 
 
 def _not_neutral(books: Books, live: Live) -> Iterator[Key]:

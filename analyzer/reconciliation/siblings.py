@@ -21,21 +21,21 @@ from analyzer.model.operators import Kind
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.lines import MEANINGS
 from analyzer.reconciliation.terms import (
+    COMMUTATIVE,
     EARLIER,
-    EITHER_WAY,
     NUMBER,
     PASSED,
     SKIPPED,
     STREAM,
-    Fed,
-    Given,
     Label,
     Layers,
     Numbers,
     Operation,
+    Origins,
     Result,
     Term,
     Terms,
+    UnfollowedOperand,
     Walk,
     find_anchors,
 )
@@ -46,13 +46,13 @@ _FEWEST = 3
 """Least number of equal layers beside an odd one."""
 _MOST_ODD = 8
 """Layers for each odd one: if a larger share is odd, the difference is intended."""
-_MOST_TOLD = 8
+_MOST_REPORTED = 8
 _MOST_FOLLOWED = 1 << 19
 """Most nodes that are followed in total, a limit for models with hundreds of experts."""
 _SAME = 1e-5
 """Relative tolerance of equal constants."""
 
-_TOLD = frozenset(
+_COMPARED_ATTRIBUTES = frozenset(
     {
         *("alpha", "approximate", "axes", "axis", "beta", "epsilon", "equation", "gamma", "interleaved"),
         *("is_causal", "keepdims", "mask_filter_value", "perm", "scale", "softcap", "unidirectional"),
@@ -87,25 +87,32 @@ class _Difference(Frozen):
 def find_odd_layers(books: Books) -> Iterator[Finding]:
     """Yield a warning for each layer that computes differently from most of its list; it may be intended."""
     anchors = find_anchors(books)
-    homes = {name: place for place, name in anchors.names.items() if name is not None}
-    fed = Fed(books, anchors.names, anchors.shared, homes)
-    told: dict[Place, tuple[str, _Difference, int]] = {}
-    for layers in _lists(books):
-        walk = Walk(fed, layers)
+    nodes_by_parameter = {name: place for place, name in anchors.names.items() if name is not None}
+    origins = Origins(books, anchors.names, anchors.shared, nodes_by_parameter)
+    odd_nodes: dict[Place, tuple[str, _Difference, int]] = {}
+    for layers in _find_lists(books):
+        walk = Walk(origins, layers)
         for name, numbers in layers.alike():
-            if len(numbers) <= _FEWEST or fed.followed > _MOST_FOLLOWED:
+            if len(numbers) <= _FEWEST or origins.followed > _MOST_FOLLOWED:
                 continue
             full = {number: f"{layers.prefix}{number}.{name}" for number in numbers}
-            roots = {number: homes[each] for number, each in full.items() if each in homes}
-            again = {
+            roots = {
+                number: nodes_by_parameter[each]
+                for number, each in full.items()
+                if each in nodes_by_parameter
+            }
+            reused = {
                 number: anchors.several[each] for number, each in full.items() if each in anchors.several
             }
-            for number, difference, many in (*_compare_layers(walk, roots), *_used_again(walk, roots, again)):
-                told.setdefault(difference.node.place, (f"{layers.prefix}{number}", difference, many))
+            for number, difference, many in (
+                *_compare_layers(walk, roots),
+                *_find_reused(walk, roots, reused),
+            ):
+                odd_nodes.setdefault(difference.node.place, (f"{layers.prefix}{number}", difference, many))
     by_layer: dict[str, list[tuple[_Difference, int]]] = defaultdict(list)
-    for layer, difference, many in told.values():
+    for layer, difference, many in odd_nodes.values():
         by_layer[layer].append((difference, many))
-    for layer, found in [*by_layer.items()][:_MOST_TOLD]:
+    for layer, found in [*by_layer.items()][:_MOST_REPORTED]:
         difference, many = found[0]
         node = difference.node.name or next(filter(None, difference.node.outputs), difference.node.op_type)
         expected = f", not {difference.expected}" if difference.expected else ""
@@ -115,7 +122,7 @@ def find_odd_layers(books: Books) -> Iterator[Finding]:
         yield Finding("odd-layer", Severity.WARNING, message, (layer,))
 
 
-def _lists(books: Books) -> Iterator[Layers]:
+def _find_lists(books: Books) -> Iterator[Layers]:
     """Yield the lists of modules, found by the numbers in the names of their parameters."""
     members: dict[str, dict[int, dict[str, tuple[int, ...]]]] = defaultdict(lambda: defaultdict(dict))
     for parameter in books.manifest.parameters:
@@ -152,14 +159,14 @@ def _compare_layers(walk: Walk, roots: Mapping[int, Place]) -> Iterator[tuple[in
         yield from ((number, difference, many) for number, difference in odd)
 
 
-def _used_again(
-    walk: Walk, once: Mapping[int, Place], again: Mapping[int, tuple[Place, ...]]
+def _find_reused(
+    walk: Walk, once: Mapping[int, Place], reused: Mapping[int, tuple[Place, ...]]
 ) -> Iterator[tuple[int, _Difference, int]]:
     """Yield the layers that compute with a parameter more than once, if the others do once."""
-    if len(once) < _FEWEST or len(again) > max(1, len(once) // _MOST_ODD):
+    if len(once) < _FEWEST or len(reused) > max(1, len(once) // _MOST_ODD):
         return
-    for number, places in again.items():
-        node = walk.fed.books.ledger.wiring.node_at(places[-1])
+    for number, places in reused.items():
+        node = walk.origins.books.ledger.wiring.node_at(places[-1])
         found = f"one of {format_many(len(places), 'node')} that use the same parameter"
         yield number, _Difference(node, found, "the only one"), len(once)
 
@@ -170,40 +177,46 @@ def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> 
     Raises:
         _UnlikeError: the term has another structure.
     """
-    waiting, seen = [(usual, term.number, term.walk.fed.books.ledger.wiring.node_at(term.place))], set()
+    waiting, seen = [(usual, term.number, term.walk.origins.books.ledger.wiring.node_at(term.place))], set()
     while waiting:
-        mine, yours, reader = waiting.pop()
-        if mine == yours or (mine, yours) in seen:
+        usual_term, odd_term, reader = waiting.pop()
+        if usual_term == odd_term or (usual_term, odd_term) in seen:
             continue
-        seen.add((mine, yours))
-        a, b = terms.labels[mine], terms.labels[yours]
-        is_of_before = _places(terms, mine) <= {"before"} and "own" not in _places(terms, yours)
+        seen.add((usual_term, odd_term))
+        a, b = terms.labels[usual_term], terms.labels[odd_term]
+        is_of_before = _places(terms, usual_term) <= {"before"} and "own" not in _places(terms, odd_term)
         if is_behind_other and is_of_before and not isinstance(a, Numbers):
             continue  # output of the previous layer, which is of another kind, or absent
-        node = term.nodes.get(yours, reader)
+        node = term.nodes.get(odd_term, reader)
         if isinstance(a, Operation) and isinstance(b, Operation):
-            pairs = _pair(terms, mine, yours)
-            differing = _say_settings(a, b)
+            pairs = _pair(terms, usual_term, odd_term)
+            differing = _describe_settings(a, b)
             if pairs is not None and (a.op_type, a.domain) == (b.op_type, b.domain) and differing is not None:
                 if any(differing):
                     yield _Difference(node, *differing)
-                if _is_turned(terms, mine, yours):
+                if _is_turned(terms, usual_term, odd_term):
                     yield _Difference(node, f"{b.op_type} has its operands exchanged")
                 else:
                     waiting += [(one, other, node) for one, other in pairs]
                 continue
         if isinstance(a, Numbers) and isinstance(b, Numbers) and len(a.values) == len(b.values):
             if not np.allclose(a.values, b.values, rtol=_SAME, atol=0, equal_nan=True):
-                operator = f"{reader.op_type} with {_say(b.values)}"
-                yield _Difference(reader, operator, _say(a.values))
+                operator = f"{reader.op_type} with {_format_values(b.values)}"
+                yield _Difference(reader, operator, _format_values(a.values))
         elif isinstance(a, Result) and isinstance(b, Result):
             if not term.has(a):
                 raise _UnlikeError
-            yield _Difference(reader, f"it reads {_name(b)}", _name(a), is_of_place=True)
+            yield _Difference(
+                reader, f"it reads {_describe_result(b)}", _describe_result(a), is_of_place=True
+            )
         elif _is_outside(a) and b == EARLIER:
-            yield _Difference(reader, "it reads the result of other modules", _name(a), is_of_place=True)
+            yield _Difference(
+                reader, "it reads the result of other modules", _describe_result(a), is_of_place=True
+            )
         elif a == EARLIER and _is_outside(b):
-            yield _Difference(reader, f"it reads {_name(b)}", "that of other modules", is_of_place=True)
+            yield _Difference(
+                reader, f"it reads {_describe_result(b)}", "that of other modules", is_of_place=True
+            )
         elif (a, b) == (STREAM, SKIPPED):
             yield _Difference(
                 reader,
@@ -211,15 +224,15 @@ def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> 
                 "that of the layer before it",
                 is_of_place=True,
             )
-        elif b == EARLIER and _places(terms, mine) - {"outside"}:
+        elif b == EARLIER and _places(terms, usual_term) - {"outside"}:
             yield _Difference(
                 reader,
                 "it reads the output of an earlier layer",
                 "that of the previous layer",
                 is_of_place=True,
             )
-        elif (said := _say_computed(terms, mine, yours)) is not None:
-            yield _Difference(node, *said)
+        elif (described := _describe_computation(terms, usual_term, odd_term)) is not None:
+            yield _Difference(node, *described)
         else:
             raise _UnlikeError
 
@@ -234,40 +247,46 @@ def _places(terms: Terms, number: int) -> set[str]:
     return {label.where for label in labels if isinstance(label, Result)}
 
 
-def _name(result: Result) -> str:
+def _describe_result(result: Result) -> str:
     where = {"own": " in the same layer", "before": " in the previous layer"}.get(result.where, "")
     return f"the result of {result.name}{where}"
 
 
-def _say(values: tuple[float, ...]) -> str:
+def _format_values(values: tuple[float, ...]) -> str:
     return ", ".join(f"{each:g}" for each in values)
 
 
-def _say_settings(usual: Operation, odd: Operation) -> tuple[str, str] | None:
+def _describe_settings(usual: Operation, odd: Operation) -> tuple[str, str] | None:
     """Return texts on attributes that differ, odd and usual; empty if none do, None if they may differ legitimately."""
-    mine, yours = dict(usual.settings), dict(odd.settings)
-    names = sorted(name for name in mine.keys() | yours.keys() if mine.get(name) != yours.get(name))
+    usual_settings, odd_settings = dict(usual.settings), dict(odd.settings)
+    names = sorted(
+        name
+        for name in usual_settings.keys() | odd_settings.keys()
+        if usual_settings.get(name) != odd_settings.get(name)
+    )
     if not names:
         return "", ""
-    if not _TOLD.issuperset(names) or odd.kind in (Kind.CONVOLUTION, Kind.POOLS):
+    if not _COMPARED_ATTRIBUTES.issuperset(names) or odd.kind in (Kind.CONVOLUTION, Kind.POOLS):
         return None
-    found = ", ".join(_setting(name, yours.get(name)) for name in names)
-    return f"{odd.op_type} has {found}", ", ".join(_setting(name, mine.get(name)) for name in names)
+    found = ", ".join(_describe_setting(name, odd_settings.get(name)) for name in names)
+    return f"{odd.op_type} has {found}", ", ".join(
+        _describe_setting(name, usual_settings.get(name)) for name in names
+    )
 
 
-def _setting(name: str, value: object) -> str:
+def _describe_setting(name: str, value: object) -> str:
     if value is None:
         return f"the default {name}"
     return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
 
 
-def _pair(terms: Terms, mine: int, yours: int) -> list[tuple[int, int]] | None:
+def _pair(terms: Terms, usual_term: int, odd_term: int) -> list[tuple[int, int]] | None:
     """Return the pairs of corresponding parts of two terms that differ; None if their numbers of parts differ."""
-    a, b = terms.parts[mine], terms.parts[yours]
+    a, b = terms.parts[usual_term], terms.parts[odd_term]
     if len(a) != len(b):
         return None
-    label = terms.labels[mine]
-    if not isinstance(label, Operation) or label.op_type not in EITHER_WAY:
+    label = terms.labels[usual_term]
+    if not isinstance(label, Operation) or label.op_type not in COMMUTATIVE:
         return [(one, other) for one, other in zip(a, b, strict=True) if one != other]
     left = Counter(b)
     alone = []
@@ -289,49 +308,54 @@ def _kind(label: Label) -> object:
     return label.op_type if isinstance(label, Operation) else type(label)
 
 
-def _is_turned(terms: Terms, mine: int, yours: int) -> bool:
-    a, b = terms.parts[mine], terms.parts[yours]
+def _is_turned(terms: Terms, usual_term: int, odd_term: int) -> bool:
+    a, b = terms.parts[usual_term], terms.parts[odd_term]
     return len(a) == 2 and a[0] != a[1] and a == b[::-1]
 
 
-def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] | None:
+def _describe_computation(terms: Terms, usual_term: int, odd_term: int) -> tuple[str, str, bool] | None:
     """Return texts on two different computations of the same parts, and whether the place differs.
 
     None if they may be two forms of one computation, or if their parts differ.
     """
-    a = terms.labels[mine]
-    if isinstance(a, Operation) and a.op_type in ("Add", "Sum") and yours in terms.parts[mine]:
-        others = [terms.labels[part] for part in terms.parts[mine] if part != yours]
+    a = terms.labels[usual_term]
+    if isinstance(a, Operation) and a.op_type in ("Add", "Sum") and odd_term in terms.parts[usual_term]:
+        others = [terms.labels[part] for part in terms.parts[usual_term] if part != odd_term]
         if others and all(isinstance(each, (Result, Operation)) or each in PASSED for each in others):
-            lost = ", ".join(_name(each) if isinstance(each, Result) else "another sum" for each in others)
-            return f"it does not add {lost}", "", True
+            missing = ", ".join(
+                _describe_result(each) if isinstance(each, Result) else "another sum" for each in others
+            )
+            return f"it does not add {missing}", "", True
         return None
-    b = terms.labels[yours]
-    if _is_exchanged(a, b) and Counter(terms.parts[mine]) == Counter(terms.parts[yours]):
+    b = terms.labels[odd_term]
+    if _is_exchanged(a, b) and Counter(terms.parts[usual_term]) == Counter(terms.parts[odd_term]):
         return _operator(b), _operator(a), False
-    for label, part, found in ((a, yours, "a Transpose is missing"), (b, mine, "an additional Transpose")):
-        whole = mine if label is a else yours
+    for label, part, found in (
+        (a, odd_term, "a Transpose is missing"),
+        (b, usual_term, "an additional Transpose"),
+    ):
+        whole = usual_term if label is a else odd_term
         if isinstance(label, Operation) and label.op_type == "Transpose" and terms.parts[whole] == (part,):
             return found, "", False
     moved = {each.op_type for each in (a, b) if isinstance(each, Operation) and each.kind is Kind.MOVES}
-    if len(moved) == 2 and "Transpose" in moved and terms.parts[mine][:1] == terms.parts[yours][:1]:
+    if len(moved) == 2 and "Transpose" in moved and terms.parts[usual_term][:1] == terms.parts[odd_term][:1]:
         return _operator(b), _operator(a), False
-    if isinstance(b, Operation) and b.kind is Kind.ELEMENTWISE and mine in terms.parts[yours]:
-        others = [terms.labels[part] for part in terms.parts[yours] if part != mine]
+    if isinstance(b, Operation) and b.kind is Kind.ELEMENTWISE and usual_term in terms.parts[odd_term]:
+        others = [terms.labels[part] for part in terms.parts[odd_term] if part != usual_term]
         if all(isinstance(each, (Numbers, Operation, Result)) or each in PASSED for each in others):
             is_of_place = not all(isinstance(each, Numbers) for each in others)
             return f"an additional {b.op_type}", "", is_of_place
         return None
-    ours, theirs = _leaves(terms, mine), _leaves(terms, yours)
-    if ours is None or theirs is None:
+    usual, odd = _leaves(terms, usual_term), _leaves(terms, odd_term)
+    if usual is None or odd is None:
         return None
-    (mine_of, mine_by), (yours_of, yours_by) = ours, theirs
-    if not mine_of or mine_of != yours_of or not (mine_by or yours_by):
+    (usual_leaves, usual_operators), (odd_leaves, odd_operators) = usual, odd
+    if not usual_leaves or usual_leaves != odd_leaves or not (usual_operators or odd_operators):
         return None
-    yours_said, mine_said = " of ".join(yours_by), " of ".join(mine_by)
-    if not yours_by:
-        return f"it does not compute {mine_said}", "", False
-    return (yours_said, mine_said, False) if mine_by else (f"an additional {yours_said}", "", False)
+    odd_text, usual_text = " of ".join(odd_operators), " of ".join(usual_operators)
+    if not odd_operators:
+        return f"it does not compute {usual_text}", "", False
+    return (odd_text, usual_text, False) if usual_operators else (f"an additional {odd_text}", "", False)
 
 
 def _is_exchanged(one: Label, other: Label) -> bool:
@@ -353,7 +377,7 @@ def _leaves(terms: Terms, number: int) -> tuple[frozenset[int], list[str]] | Non
     while waiting:
         each = waiting.pop()
         label = terms.labels[each]
-        if isinstance(label, Given) and label not in PASSED:
+        if isinstance(label, UnfollowedOperand) and label not in PASSED:
             return None
         if isinstance(label, Operation) and label.kind in _COMPUTES:
             if is_runtime_domain(label.domain):

@@ -41,9 +41,9 @@ class _Slice(Frozen):
 
 def match_split_tables(books: Books) -> None:
     """Explain free tables that the export cut into parts, before one part is taken for the only rows in the file."""
-    named = {suspect.tensor.name for suspect in books.suspects}
+    suspect_names = {suspect.tensor.name for suspect in books.suspects}
     free = (p for p in books.free_parameters() if len(p.shape) > 1)
-    _match(books, named | {p.name for p in free if not _is_weight(books, p)})
+    _match(books, suspect_names | {p.name for p in free if not _is_weight(books, p)})
 
 
 def _is_weight(books: Books, parameter: Parameter) -> bool:
@@ -61,7 +61,7 @@ def _match(books: Books, names: Collection[str] | None = None) -> None:
     """Explain free PyTorch tensors that free entries form; only those with `names`, if these are given."""
     if books.contents.mode == "none" or (names is not None and not names):
         return
-    firsts, statistics = _Firsts(books), _Statistics(books)
+    firsts, statistics = _FirstElements(books), _Statistics(books)
     for tensor in list(books.free_parameters()):
         if names is not None and tensor.name not in names:
             continue
@@ -83,7 +83,7 @@ def match_split_copies(books: Books) -> None:
     free = (entry for entry in books.free_entries() if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED))
     if books.contents.mode == "none" or not any(len(entry.tensor.shape) > 1 for entry in free):
         return
-    firsts, statistics = _Firsts(books), _Statistics(books)
+    firsts, statistics = _FirstElements(books), _Statistics(books)
     for tensor in books.manifest.parameters:
         settled, samples = books.parameters.get(tensor.name), books.contents.originals.samples(tensor)
         if settled is None or not settled.entries or samples is None or len(tensor.shape) < 2:
@@ -103,11 +103,11 @@ _FULL = 4
 """Bytes of an element in full precision."""
 
 
-class _Firsts:
+class _FirstElements:
     """First elements of all free entries, which rule out most tensors quickly."""
 
     def __init__(self, books: Books) -> None:
-        values, rooms = [0.0], [-1.0]
+        values, tolerances = [0.0], [-1.0]
         for entry in (*books.free_entries(), *(suspect.entry for suspect in books.suspects)):
             is_weight = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) and books.contents.numel(entry) > 1
             look = books.contents.at(entry, np.zeros(1, dtype=np.int64)) if is_weight else None
@@ -115,12 +115,14 @@ class _Firsts:
                 value = float(look[0].astype(np.float64)[0])
                 values.append(value)
                 rounding = 2.0**-20 if look[0].dtype.itemsize >= _FULL else 2.0**-6
-                rooms.append(abs(value) * rounding + 1e-7 if look[1] is None else float(look[1][0]) * 1.01)
-        self._values, self._rooms = np.array(values), np.array(rooms)
+                tolerances.append(
+                    abs(value) * rounding + 1e-7 if look[1] is None else float(look[1][0]) * 1.01
+                )
+        self._values, self._tolerances = np.array(values), np.array(tolerances)
 
     def has(self, value: float) -> bool:
         """Whether an entry begins with a value, unchanged, rounded or as a code."""
-        return bool((np.abs(self._values - value) <= self._rooms).any())
+        return bool((np.abs(self._values - value) <= self._tolerances).any())
 
 
 def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -> list[_Slice]:
@@ -141,8 +143,8 @@ def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -
     used: set[Key] = set()
     start = 0
     while start < tensor.shape[axis]:
-        left = [entry for entry in free if entry.tensor.key not in used]
-        piece = _there(books, tensor, axis, start, left, statistics)
+        remaining = [entry for entry in free if entry.tensor.key not in used]
+        piece = _find_piece_at(books, tensor, axis, start, remaining, statistics)
         if piece is None:
             return []
         found.append(piece)
@@ -153,13 +155,13 @@ def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -
 
 def _is_foreign(books: Books, tensor: Parameter, entry: Entry) -> bool:
     """Whether only modules other than a matrix's own read a piece: another weight belongs there."""
-    modules, homes = books.reader_modules(entry), {module_of(name) for name in tensor.names}
+    modules, owners = books.reader_modules(entry), {module_of(name) for name in tensor.names}
     if len(tensor.shape) < _PACKED or not modules:
         return False
-    return not any(is_inside(one, home) or is_inside(home, one) for one in modules for home in homes)
+    return not any(is_inside(one, home) or is_inside(home, one) for one in modules for home in owners)
 
 
-def _there(
+def _find_piece_at(
     books: Books, tensor: Parameter, axis: int, start: int, entries: list[Entry], statistics: _Statistics
 ) -> _Slice | None:
     """Return the entry that holds the run that starts here: by known elements, else the nearest by channel sums."""
@@ -170,7 +172,7 @@ def _there(
         if stop > tensor.shape[axis]:
             continue
         shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
-        known = _known(books, tensor, axis, start, stop)
+        known = _known_elements(books, tensor, axis, start, stop)
         for layout in layouts(shape, books.contents.shape(entry)):
             is_spread = books.contents.mode == "full" and Line.TRANSPOSED in layout.chain
             if not layout.is_plain and not is_spread:
@@ -186,7 +188,7 @@ def _there(
     return None if best is None else best[1]
 
 
-def _known(
+def _known_elements(
     books: Books, tensor: Parameter, axis: int, start: int, stop: int
 ) -> tuple[npt.NDArray[np.int64], Array] | None:
     """Return some positions in a run, and PyTorch's elements there; None if too few are known."""
@@ -222,10 +224,10 @@ class _Statistics:
         """Return a piece's distance from PyTorch's slices, relative to rounding error; None if unknown or above 1."""
         contents = self._books.contents
         known = contents.originals.channel_statistics(tensor) if contents.mode == "full" else None
-        mine = None if known is None else self._of(piece)
-        if known is None or mine is None:
+        statistics = None if known is None else self._of(piece)
+        if known is None or statistics is None:
             return None
-        projections, sizes = mine
+        projections, sizes = statistics
         slack = tolerance_of(contents, piece.entry) * sizes + 1e-12
         encoded = contents.encoding(piece.entry)
         if encoded is not None:
@@ -296,11 +298,13 @@ def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
         return False
     alike: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
     is_packed = len(slices[0].layout.shape) <= _PACKED and len(slices) <= _MOST_PARTS and not common
-    beside = [_weight_beside(books, piece.entry) for piece in slices] if is_packed else []
+    weight_names = [_find_product_weight(books, piece.entry) for piece in slices] if is_packed else []
     # MultiheadAttention whose keys have another width has one packed bias, and three weights of these names.
-    named = [leaf for name in beside if (leaf := (name or "").rpartition(".")[2]) in _PROJECTIONS]
-    if len(named) == len(_PROJECTIONS):
-        return tuple(named) == _PROJECTIONS
+    projection_leaves = [
+        leaf for name in weight_names if (leaf := (name or "").rpartition(".")[2]) in _PROJECTIONS
+    ]
+    if len(projection_leaves) == len(_PROJECTIONS):
+        return tuple(projection_leaves) == _PROJECTIONS
     for piece in slices if is_packed else ():
         alike[piece.layout.shape].append(_meeting(books, piece.entry))
     return all(places == sorted(places) for places in alike.values())
@@ -310,20 +314,20 @@ _PROJECTIONS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 """Weights of `MultiheadAttention` in the order of its packed bias."""
 
 
-def _weight_beside(books: Books, entry: Entry) -> str | None:
+def _find_product_weight(books: Books, entry: Entry) -> str | None:
     """Return the name of the held weight of the product to which a piece of a bias is added; None if unknown."""
     wiring = books.ledger.wiring
     for node, _ in wiring.readers(entry.tensor, past=MOVES | DECODES):
-        for source in _before(wiring, node):
+        for source in _find_producers(wiring, node):
             for slot in range(len(source.inputs)) if kind_of(source) is Kind.PRODUCT else ():
                 operand = find_origin(wiring, source, slot)
-                held = None if operand is None else books.entries.get(operand.key)
-                if operand is not entry.tensor and held is not None and held.parameter is not None:
-                    return held.parameter
+                line = None if operand is None else books.entries.get(operand.key)
+                if operand is not entry.tensor and line is not None and line.parameter is not None:
+                    return line.parameter
     return None
 
 
-def _before(wiring: Wiring, node: Node) -> list[Node]:
+def _find_producers(wiring: Wiring, node: Node) -> list[Node]:
     """Return a node and its producers, followed through nodes that move, quantize or decode values."""
     found, open_ends = [node], [node]
     while open_ends and len(found) < _MOST_STEPS:
@@ -356,11 +360,11 @@ def _meeting(books: Books, entry: Entry) -> tuple[int, int]:
     node = readers[0].node
     for _ in range(_MOST_STEPS):
         read = wiring.readers(node, past=MOVES)
-        onwards = [reader for reader in read if reader.node.op_type not in MEASURES]
-        nodes = {reader.node.place: reader for reader in onwards}
+        next_readers = [reader for reader in read if reader.node.op_type not in MEASURES]
+        nodes = {reader.node.place: reader for reader in next_readers}
         if len(nodes) != 1:
             return first, 0
-        node, slot = onwards[0]
+        node, slot = next_readers[0]
         others = [part for part in wiring.producers(node) if isinstance(part, Node)]
         if len(others) > 1:
             return node.position, slot
@@ -419,4 +423,4 @@ def _settle(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) ->
     is_digested = stored is tensor.dtype or books.contents.originals.cast_digest(tensor, stored) is not None
     is_whole = is_known or (is_digested and not is_coded)
     evidence = "content" if books.contents.mode == "full" and is_whole else "sampled"
-    books.hold_parts(tensor, holdings, chain, f"{evidence}:pieces", None if is_coded else 0.0, pieces)
+    books.assign_parts(tensor, holdings, chain, f"{evidence}:pieces", None if is_coded else 0.0, pieces)

@@ -63,7 +63,7 @@ class _Rows(Frozen):
 def match_rows(books: Books) -> None:
     """Explain entries whose rows are all rows of one free PyTorch table; each distinct row counts once."""
     _match_repeated(books)
-    for entry, tables in list(_tables_beside(books)):
+    for entry, tables in list(_find_candidates(books)):
         for table in tables:
             if table.name in books.parameters or entry.tensor.key in books.entries:
                 continue
@@ -82,25 +82,25 @@ def _match_remaining(books: Books) -> None:
     """
     if books.contents.mode == "none":
         return
-    homes: dict[int, list[Parameter]] = defaultdict(list)
+    tables_by_width: dict[int, list[Parameter]] = defaultdict(list)
     for table in books.manifest.parameters:
         settled = books.parameters.get(table.name)
         if settled is not None and settled.entries and len(table.shape) == 2 and table.shape[-1] > 1:
-            homes[table.shape[-1]].append(table)
-    for entry in list(books.free_entries()) if homes else ():
+            tables_by_width[table.shape[-1]].append(table)
+    for entry in list(books.free_entries()) if tables_by_width else ():
         shape = entry.tensor.shape
         if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or _is_read_whole(books, entry):
             continue
         if len(shape) != 2 or not entry.tensor.dtype.is_floating or entry.tensor.numel < _LEAST_WIDTH:
             continue
         modules = books.reader_modules(entry)
-        like = [
+        candidates = [
             table
-            for table in homes.get(shape[-1], ())
+            for table in tables_by_width.get(shape[-1], ())
             if entry.tensor.numel < table.numel and not books.is_elsewhere(entry, table)
         ]
-        like.sort(key=lambda table: module_of(table.name) not in modules)
-        for table in like[:_MOST_TABLES]:
+        candidates.sort(key=lambda table: module_of(table.name) not in modules)
+        for table in candidates[:_MOST_TABLES]:
             found = _compare_rows(books, entry, table) if books.contents.compares(table) else None
             if found is not None and found.line is Line.SLICED and not found.is_sampled:
                 _add_rows(books, entry, table)
@@ -148,11 +148,11 @@ def _match_repeated(books: Books) -> None:
     for parameter in books.manifest.parameters:
         if parameter.shape and parameter.name not in books.parameters:
             free[parameter.shape[-1]].add(parameter.name)
-    told = {suspect.entry.tensor.key: suspect.tensor.name for suspect in books.suspects}
-    for entry, row, like in _repeated(books, books.open_entries()):
-        name, width = told.get(entry.tensor.key), len(row)
-        wanted = like.keys() & ({name, *entry.sources} | (free[width] if name is None else set()))
-        ordered = (each for each in like.values() if each.name in wanted) if wanted else ()
+    suspect_names = {suspect.entry.tensor.key: suspect.tensor.name for suspect in books.suspects}
+    for entry, row, vectors in _repeated(books, books.open_entries()):
+        name, width = suspect_names.get(entry.tensor.key), len(row)
+        wanted = vectors.keys() & ({name, *entry.sources} | (free[width] if name is None else set()))
+        ordered = (each for each in vectors.values() if each.name in wanted) if wanted else ()
         vector = next((v for v in ordered if _is_row(books, v, row, entry.tensor.dtype)), None)
         if vector is not None and vector.name in books.parameters:
             books.settle(entry, Line.COPIED, "content:repeated", vector.name)
@@ -166,16 +166,16 @@ def match_repeated_copies(books: Books) -> None:
 
     A tool that computes a loop's first step in advance, from a state of zeros, leaves the bias for each example.
     """
-    for entry, row, like in _repeated(books, books.free_entries()):
+    for entry, row, vectors in _repeated(books, books.free_entries()):
         if books.is_multiplied(entry):
             continue
         modules = books.reader_modules(entry)
-        for vector in like.values():
+        for vector in vectors.values():
             settled = books.parameters.get(vector.name)
-            homes = {module_of(name) for name in vector.names}
-            is_near = not modules or any(is_inside(one, home) for one in modules for home in homes)
-            is_held = settled is not None and bool(settled.entries)
-            if is_held and is_near and _is_row(books, vector, row, entry.tensor.dtype):
+            owners = {module_of(name) for name in vector.names}
+            is_near = not modules or any(is_inside(one, home) for one in modules for home in owners)
+            is_stored = settled is not None and bool(settled.entries)
+            if is_stored and is_near and _is_row(books, vector, row, entry.tensor.dtype):
                 books.copy(vector, entry, "content:repeated")
                 break
 
@@ -192,15 +192,15 @@ def _repeated(
             vectors[parameter.numel][parameter.name] = parameter
     for entry in list(entries) if vectors else ():
         shape = entry.tensor.shape
-        like = vectors.get(shape[-1], {}) if shape and books.contents.encoding(entry) is None else {}
-        if not like or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
+        of_width = vectors.get(shape[-1], {}) if shape and books.contents.encoding(entry) is None else {}
+        if not of_width or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
             continue
         if not entry.tensor.dtype.is_floating:
             continue  # in integers, any vector of small numbers is zeros
         array = books.contents.array(entry) if entry.tensor.numel <= _MOST_PAIRS else None
         rows = None if array is None else array.reshape(-1, shape[-1])
         if rows is not None and len(rows) and bool((rows == rows[:1]).all()):
-            yield entry, rows[0], like
+            yield entry, rows[0], of_width
 
 
 def _is_row(books: Books, vector: Parameter, row: Array, dtype: DType) -> bool:
@@ -225,7 +225,7 @@ def _is_rounded_row(books: Books, vector: Parameter, row: Array, dtype: DType) -
     return expected is not None and cast_digest(row, dtype) == expected
 
 
-def _tables_beside(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
+def _find_candidates(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
     """Yield suspects folded from a table, with that table; and nameless entries, with the free tables of their width.
 
     A factor of a product is not a row of a table: a weight with fewer rows, or with rows in another order, was changed
@@ -260,18 +260,18 @@ def _tables_beside(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         modules = books.reader_modules(entry)
         sizes = {size for size in books.contents.shape(entry) if size}
         widths = [width for width in tables if any(size % width == 0 for size in sizes)]
-        like = [table for width in widths for table in tables[width]]
+        candidates = [table for width in widths for table in tables[width]]
         numel = books.contents.numel(entry)
-        like = [table for table in like if table.numel != numel and numel > table.shape[-1]]
-        like.sort(
+        candidates = [table for table in candidates if table.numel != numel and numel > table.shape[-1]]
+        candidates.sort(
             key=lambda table: (
                 module_of(table.name) not in modules,
                 table.shape[-1] not in sizes,
                 not _is_position_table(table),
             )
         )
-        if like:
-            yield entry, like[:_MOST_TABLES]
+        if candidates:
+            yield entry, candidates[:_MOST_TABLES]
 
 
 def _is_read_whole(books: Books, entry: Entry) -> bool:
@@ -298,7 +298,7 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
     changed = books.contents.changes(entry, table) or ()
     error = 0.0 if compared and not changed else None
     learned = found.distinct * table.shape[-1]
-    books.hold(
+    books.assign(
         table, entry, (found.line, *changed), rule, error, learned, _first_of_repeated(entry, table, found)
     )
     key = entry.tensor.key
@@ -398,19 +398,19 @@ def _line_of_rows(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer
 
 def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) -> _Rows | None:
     """Compare rows in another type with the table: with all its rows if these are known, else as a run, by samples."""
-    room = _room_of_rows(books, entry, rows)
+    tolerance = _row_tolerance(books, entry, rows)
     values = books.contents.originals.values(table)
     width = table.shape[-1]
     if values is not None and len(rows) * table.numel <= _MOST_PAIRS:
         known = values.reshape(-1, width).astype(np.float64)
         places = []
         for row in rows.astype(np.float64):
-            near = np.flatnonzero((np.abs(known - row) <= room).all(axis=1))
+            near = np.flatnonzero((np.abs(known - row) <= tolerance).all(axis=1))
             if not near.size:
                 return None
             places.append(int(near[0]))
         found = np.array(places)
-        if not is_like(rows, known[places], np.full(rows.shape, room)):
+        if not is_like(rows, known[places], np.full(rows.shape, tolerance)):
             return None
         return _Rows(_line_of_rows(found, np.arange(len(known))), int(np.unique(found).size))
     samples = books.contents.originals.samples(table)
@@ -422,8 +422,10 @@ def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) ->
         if int(inside.sum()) < 4:
             continue
         assert samples is not None
-        mine, theirs = rows.reshape(-1)[positions[inside]], samples[inside]
-        if is_like(mine, theirs.astype(np.float64), np.full(mine.shape, room)):
+        stored_samples, expected_samples = rows.reshape(-1)[positions[inside]], samples[inside]
+        if is_like(
+            stored_samples, expected_samples.astype(np.float64), np.full(stored_samples.shape, tolerance)
+        ):
             return _Rows(Line.SLICED, len(rows), is_sampled=True)
     return None
 
@@ -436,7 +438,7 @@ def _rows_of_one_example(rows: Array) -> Array:
     return rows
 
 
-def _room_of_rows(books: Books, entry: Entry, rows: Array) -> float:
+def _row_tolerance(books: Books, entry: Entry, rows: Array) -> float:
     """Return the tolerance of an element: a step of the codes, or a rounding of the type."""
     encoded = books.contents.encoding(entry)
     if encoded is not None:
@@ -483,9 +485,11 @@ def match_added_rows(books: Books) -> None:
     found: dict[str, list[_AddedRow]] = defaultdict(list)
     used: set[Key] = set()
     for token in tokens:
-        like = [table for table in tables if table.shape[-1] == token.shape[-1]][:_MOST_TABLES]
-        for entry in _may_hold_token(books, token.shape[-1]) if like else ():
-            pairs = ((t, _find_row(books, entry, token, t, [f.row for f in found[t.name]])) for t in like)
+        candidates = [table for table in tables if table.shape[-1] == token.shape[-1]][:_MOST_TABLES]
+        for entry in _find_token_entries(books, token.shape[-1]) if candidates else ():
+            pairs = (
+                (t, _find_row(books, entry, token, t, [f.row for f in found[t.name]])) for t in candidates
+            )
             table, row = next((pair for pair in pairs if pair[1] is not None), (None, None))
             if table is not None and row is not None and entry.tensor.key not in used:
                 used.add(entry.tensor.key)
@@ -499,7 +503,7 @@ def match_added_rows(books: Books) -> None:
                 axes = tuple(range(len(token.shape)))
                 piece = Piece(entry.tensor.key, token.shape, axes, computed=Computed(rule))
                 books.release(entry)
-                books.hold(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, token.numel, (piece,))
+                books.assign(token, entry, (Line.FOLDED_POINTWISE,), rule, 0.0, token.numel, (piece,))
 
 
 def _are_joined_in_order(books: Books, entries: list[Entry]) -> bool:
@@ -525,7 +529,7 @@ def _is_position_table(parameter: Parameter) -> bool:
     return is_long and (parameter.name.rpartition(".")[2] != "weight" or is_embedding)
 
 
-def _may_hold_token(books: Books, width: int) -> list[Entry]:
+def _find_token_entries(books: Books, width: int) -> list[Entry]:
     """Return the open entries whose last axis has this width."""
     roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
     return [
@@ -549,31 +553,31 @@ def _find_row(
     if array is None or values is None or known is None or not array.size:
         return None
     stored, rows = array.reshape(-1, token.numel), known.reshape(-1, token.numel)
-    place = _first_left(books, table, rows, taken) if bool((stored == stored[0]).all()) else None
+    place = _find_unstored_row(books, table, rows, taken) if bool((stored == stored[0]).all()) else None
     if place is None:
         return None
-    row, mine = rows[place], values.reshape(-1)
-    expected = mine + row
+    row, token_values = rows[place], values.reshape(-1)
+    expected = token_values + row
     if expected.dtype == stored.dtype and is_rounded(stored[0], expected, entry.tensor.dtype):
         return place
-    sizes = np.abs(mine.astype(np.float64)) + np.abs(row.astype(np.float64))
-    error = np.abs(stored[0].astype(np.float64) - (mine.astype(np.float64) + row))
+    sizes = np.abs(token_values.astype(np.float64)) + np.abs(row.astype(np.float64))
+    error = np.abs(stored[0].astype(np.float64) - (token_values.astype(np.float64) + row))
     return place if bool((error <= tolerance_of(books.contents, entry) * sizes).all()) else None
 
 
-def _first_left(
+def _find_unstored_row(
     books: Books, table: Parameter, rows: npt.NDArray[np.generic], taken: Collection[int]
 ) -> int | None:
     """Return the first row of a table that no entry or other token holds; if all are held, the next in order."""
     settled = books.parameters.get(table.name)
-    held: set[bytes] = set()
+    stored_rows: set[bytes] = set()
     for key in settled.entries if settled is not None else ():
         array = books.contents.array(books.entry(key))
         if array is None or array.dtype.kind != rows.dtype.kind or array.shape[-1:] != rows.shape[-1:]:
             return None
         rows = rows.astype(array.dtype)  # compare in one type, if a tool has converted the file
-        held.update(row.tobytes() for row in np.ascontiguousarray(array).reshape(-1, rows.shape[-1]))
-    left = (p for p in range(len(rows)) if p not in taken and rows[p].tobytes() not in held)
+        stored_rows.update(row.tobytes() for row in np.ascontiguousarray(array).reshape(-1, rows.shape[-1]))
+    left = (p for p in range(len(rows)) if p not in taken and rows[p].tobytes() not in stored_rows)
     return next(left, len(taken) if len(taken) < len(rows) else None)
 
 
@@ -582,7 +586,7 @@ def _first_left(
 _MOST_ANGLES = 1 << 22
 """Most elements of a table of angles."""
 
-TURNED = "content:rotary"
+ROTARY = "content:rotary"
 """Rule for a table of cosines or sines."""
 
 _NEAR_ANGLES = 2e-3
@@ -600,7 +604,7 @@ def match_rotary(books: Books) -> None:
             continue
         for buffer, frequencies in tables:
             if _is_table_of_angles(books, entry, frequencies):
-                books.settle(entry, Line.BUFFER, TURNED, buffer.name)
+                books.settle(entry, Line.BUFFER, ROTARY, buffer.name)
                 break
 
 
@@ -612,9 +616,13 @@ def settle_untuned(books: Books) -> None:
     """
     if books.contents.mode == "none" or not books.manifest.lists_all_buffers:
         return
-    held = {line.parameter for line in books.entries.values()}
+    stored_names = {line.parameter for line in books.entries.values()}
     for buffer, frequencies in _frequencies(books):
-        if buffer.read is False or held & {*buffer.names} or not are_frequencies(frequencies, _FREQUENCIES):
+        if (
+            buffer.read is False
+            or stored_names & {*buffer.names}
+            or not are_frequencies(frequencies, _FREQUENCIES)
+        ):
             continue
         for entry in list(books.free_entries()):
             if not entry.tensor.dtype.is_floating or books.contents.numel(entry) not in (
@@ -623,8 +631,8 @@ def settle_untuned(books: Books) -> None:
             ):
                 continue
             scope, module = books.aligned.module(entry.scope), split_name(buffer.name)[0]
-            is_at_home = not entry.has_scope or not scope or f"{module}.".startswith(f"{scope}.")
-            if is_at_home and is_only_turned(books, entry):
+            is_in_module = not entry.has_scope or not scope or f"{module}.".startswith(f"{scope}.")
+            if is_in_module and is_only_rotary(books, entry):
                 books.settle(entry, Line.DIFFERING, f"structure+{books.contents.evidence}", buffer.name)
 
 
@@ -682,40 +690,40 @@ def _follows_angles(rows: Reals, angles: Reals) -> bool:
     return False
 
 
-def is_only_turned(books: Books, entry: Entry) -> bool:
+def is_only_rotary(books: Books, entry: Entry) -> bool:
     """Whether only cosines and sines are computed from a tensor, after at most one product."""
     wiring = books.ledger.wiring
     waiting = [(reader, 0) for reader in wiring.readers(entry.tensor)]
     seen: set[Place] = set()
-    is_turned = False
+    is_rotary = False
     while waiting:
         (node, _), products = waiting.pop()
         if node.op_type in ("Cos", "Sin") and node.is_standard:
-            is_turned = True
+            is_rotary = True
             continue
         if node.op_type in MEASURES:
             continue
         products += node.op_type in _MULTIPLIES
-        if products > 1 or node.op_type not in _ONWARDS or len(seen) > _MOST_ONWARDS:
+        if products > 1 or node.op_type not in _FOLLOWED or len(seen) > _MOST_FOLLOWED:
             return False
         if node.place not in seen:
             seen.add(node.place)
             graph = wiring.graphs.get(node.graph_path)
-            onwards = wiring.readers(node)
+            next_readers = wiring.readers(node)
             if graph is not None and graph.parent is not None and {*graph.outputs} & {*node.outputs}:
                 holder = wiring.node_at(graph.parent)
-                onwards = [*onwards, *wiring.readers(holder)] if holder.op_type == "If" else []
-            if not onwards:
+                next_readers = [*next_readers, *wiring.readers(holder)] if holder.op_type == "If" else []
+            if not next_readers:
                 return False
-            waiting += [(reader, products) for reader in onwards]
-    return is_turned
+            waiting += [(reader, products) for reader in next_readers]
+    return is_rotary
 
 
 _MULTIPLIES = frozenset({"MatMul", "Mul", "QLinearMatMul", "QLinearMul"})
 """Operators that multiply frequencies by positions."""
 
-_ONWARDS = _MULTIPLIES | MOVES | DECODES | RECODES | {"Concat", "Expand"}
+_FOLLOWED = _MULTIPLIES | MOVES | DECODES | RECODES | {"Concat", "Expand"}
 """Operators between frequencies and the sines of their angles."""
 
-_MOST_ONWARDS = 64
+_MOST_FOLLOWED = 64
 """Most nodes that are followed."""

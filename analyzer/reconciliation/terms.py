@@ -30,7 +30,7 @@ _FEW = 8
 """Most numbers of a constant that is compared: a larger one is a table, which may differ between layers."""
 _STRAIGHT = DECODES | {"Identity", "Dropout", "QuantizeLinear", "DynamicQuantizeLinear"}
 """Operators that return their input, up to rounding."""
-EITHER_WAY = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"})
+COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"})
 """Commutative operators."""
 _NUMERIC = frozenset(
     {
@@ -50,7 +50,7 @@ class Operation(Frozen):
     settings: tuple[tuple[str, object], ...]
 
 
-class Given(Frozen):
+class UnfollowedOperand(Frozen):
     """Operand that is not followed, such as a mask, size or table, or another layer's output; `what` names its kind."""
 
     what: str
@@ -72,13 +72,13 @@ class Result(Frozen):
     output: int
 
 
-Label = Operation | Given | Numbers | Result
-_ANY, _FAR, _SHARED = Given("any"), Given("far"), Given("shared")
-EARLIER = Given("earlier")
+Label = Operation | UnfollowedOperand | Numbers | Result
+_ANY, _FAR, _SHARED = UnfollowedOperand("any"), UnfollowedOperand("far"), UnfollowedOperand("shared")
+EARLIER = UnfollowedOperand("earlier")
 """Operand of a layer that depends on neither its own parameters nor the previous layer's."""
-STREAM = Given("stream")
+STREAM = UnfollowedOperand("stream")
 """Operand of the previous layer that comes from the layer before it."""
-SKIPPED = Given("skipped")
+SKIPPED = UnfollowedOperand("skipped")
 """Operand of the previous layer that comes from another layer."""
 PASSED = frozenset({EARLIER, SKIPPED, STREAM})
 
@@ -117,10 +117,10 @@ class Anchors(Frozen):
 
 def find_anchors(books: Books) -> Anchors:
     """Return the nodes that compute with parameters, after nodes that only move or decode these."""
-    held: dict[Key, list[str]] = defaultdict(list)
+    names_by_key: dict[Key, list[str]] = defaultdict(list)
     for settled in books.parameters.values():
         for key in settled.entries:
-            held[key].append(settled.name)
+            names_by_key[key].append(settled.name)
     shared: dict[Place, tuple[str, ...]] = {}
     several: dict[str, tuple[Place, ...]] = {}
     found: dict[Place, str | None] = {}
@@ -134,14 +134,14 @@ def find_anchors(books: Books) -> Anchors:
         if (
             len(places) > 1
             and line.learned
-            and len(held[entry.tensor.key]) == 1
+            and len(names_by_key[entry.tensor.key]) == 1
             and line.parameter is not None
         ):
             several[line.parameter] = tuple(sorted(places))
         for place in places:
             found[place] = found.get(place) or name
             if name is None:
-                shared[place] = (*shared.get(place, ()), *held[entry.tensor.key])
+                shared[place] = (*shared.get(place, ()), *names_by_key[entry.tensor.key])
     return Anchors(found, shared, several)
 
 
@@ -170,14 +170,14 @@ class Terms(Mutable):
         return seen
 
 
-class Fed(Mutable):
+class Origins(Mutable):
     """Origin of the values of nodes: parameters, model inputs, or constants and sizes alone."""
 
     books: Books
     anchors: Mapping[Place, str | None]
     """Node that computes with a parameter -> the parameter's name, as in `Anchors.names`."""
     shared: Mapping[Place, tuple[str, ...]]
-    homes: Mapping[str, Place]
+    nodes_by_parameter: Mapping[str, Place]
     """Parameter -> the one node that computes with it."""
     followed: int = 0
     """Number of nodes in all terms so far."""
@@ -186,20 +186,20 @@ class Fed(Mutable):
 
     def __call__(self, node: Node) -> bool | None:
         """Whether a node's output depends on parameters; None if it depends on no model input either."""
-        return _settle(node, self._known, self.above, self._of)
+        return _settle(node, self._known, self.find_upstream, self._of)
 
     def is_number(self, node: Node) -> bool:
         """Whether a node of constants and sizes computes a number, or a few, and no table."""
-        return _settle(node, self._numbers, self.above, self._is_number)
+        return _settle(node, self._numbers, self.find_upstream, self._is_number)
 
     def _is_number(self, node: Node) -> bool:
         if node.op_type in MEASURES:
             return True
         return node.op_type in _NUMERIC and all(
-            self._numbers.get(each.place, False) for each in self.above(node)
+            self._numbers.get(each.place, False) for each in self.find_upstream(node)
         )
 
-    def above(self, node: Node) -> list[Node]:
+    def find_upstream(self, node: Node) -> list[Node]:
         """Return the nodes whose outputs a node reads."""
         wiring = self.books.ledger.wiring
         found = (wiring.find(node.graph_path, name) for name in node.inputs if name)
@@ -212,29 +212,31 @@ class Fed(Mutable):
             return None
         wiring = self.books.ledger.wiring
         found = [wiring.find(node.graph_path, name) for name in node.inputs if name]
-        told = [self._known.get(each.place, False) for each in found if isinstance(each, Node)]
-        is_given = node.place in wiring.nested or any(
+        upstream = [self._known.get(each.place, False) for each in found if isinstance(each, Node)]
+        has_input = node.place in wiring.nested or any(
             each is None or isinstance(each, GraphInput) for each in found
         )
-        return True if True in told else False if is_given or False in told else None
+        return True if True in upstream else False if has_input or False in upstream else None
 
 
-_Told = TypeVar("_Told")
+_Answer = TypeVar("_Answer")
 
 
 def _settle(
     node: Node,
-    known: dict[Place, _Told],
-    above: Callable[[Node], Sequence[Node]],
-    settle: Callable[[Node], _Told],
-) -> _Told:
+    known: dict[Place, _Answer],
+    find_upstream: Callable[[Node], Sequence[Node]],
+    settle: Callable[[Node], _Answer],
+) -> _Answer:
     """Return a node's result, computed after those of all upstream nodes; each is computed once."""
     waiting, opened = [node], set[Place]()
     while waiting:
         top = waiting[-1]
         if top.place not in known and top.place not in opened:
             opened.add(top.place)
-            waiting += [each for each in above(top) if each.place not in known and each.place not in opened]
+            waiting += [
+                each for each in find_upstream(top) if each.place not in known and each.place not in opened
+            ]
             continue
         waiting.pop()
         if top.place not in known:
@@ -245,25 +247,25 @@ def _settle(
 class Walk(Mutable):
     """Terms of the layers of one list."""
 
-    fed: Fed
+    origins: Origins
     layers: Layers
     terms: Terms = field(default_factory=Terms)
     _newest: dict[Place, int | None] = field(default_factory=dict)
 
     def newest(self, node: Node) -> int | None:
         """Return the last layer of the list on whose parameters a node's output depends; None if on none."""
-        return _settle(node, self._newest, self._above, self._newest_of)
+        return _settle(node, self._newest, self._find_upstream, self._newest_of)
 
-    def _above(self, node: Node) -> list[Node]:
-        return [] if node.place in self.fed.anchors else self.fed.above(node)
+    def _find_upstream(self, node: Node) -> list[Node]:
+        return [] if node.place in self.origins.anchors else self.origins.find_upstream(node)
 
     def _newest_of(self, node: Node) -> int | None:
-        if node.place in self.fed.anchors:
-            name = self.fed.anchors[node.place]
-            others = () if name is not None else self.fed.shared.get(node.place, ())
+        if node.place in self.origins.anchors:
+            name = self.origins.anchors[node.place]
+            others = () if name is not None else self.origins.shared.get(node.place, ())
             is_known = all(self.number_of(each) is None for each in others)
             return self.number_of(name) if is_known else _UNKNOWN
-        found = (self._newest.get(each.place) for each in self.fed.above(node))
+        found = (self._newest.get(each.place) for each in self.origins.find_upstream(node))
         return max((each for each in found if each is not None), default=None)
 
     def number_of(self, name: str | None) -> int | None:
@@ -285,55 +287,55 @@ class Term(Mutable):
     _known: dict[tuple[Place, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        node = self.walk.fed.books.ledger.wiring.node_at(self.place)
+        node = self.walk.origins.books.ledger.wiring.node_at(self.place)
         self.number = self._of_node(node, 0, is_own=True)
 
     def has(self, result: Result) -> bool:
         """Whether this layer, or the one before, has a parameter of this name: a list may mix two kinds of layers."""
         number = {"own": self.layer, "before": self.layer - 1}.get(result.where)
-        return f"{self.walk.layers.prefix}{number}.{result.name}" in self.walk.fed.homes
+        return f"{self.walk.layers.prefix}{number}.{result.name}" in self.walk.origins.nodes_by_parameter
 
     def _of_node(self, node: Node, depth: int, *, is_own: bool) -> int:
-        self.walk.fed.followed += 1
+        self.walk.origins.followed += 1
         parts = [self._of_value(node, name, depth + 1, is_own=is_own) for name in node.inputs]
-        if node.op_type in EITHER_WAY:
+        if node.op_type in COMMUTATIVE:
             parts.sort()
         settings = {**node.integers, **node.settings}
-        told = tuple(sorted((name, _plain(value)) for name, value in settings.items()))
+        attributes = tuple(sorted((name, _plain(value)) for name, value in settings.items()))
         kind = kind_of(node) if node.is_standard else None
-        number = self.walk.terms.number(Operation(node.op_type, node.domain, kind, told), parts)
+        number = self.walk.terms.number(Operation(node.op_type, node.domain, kind, attributes), parts)
         self.nodes.setdefault(number, node)
         return number
 
     def _of_value(self, reader: Node, name: str, depth: int, *, is_own: bool) -> int:
         """Return the number of the term of a node's input; the node is in the layer, or in the one before."""
-        terms, fed = self.walk.terms, self.walk.fed
+        terms, origins = self.walk.terms, self.walk.origins
         while True:
-            provider = fed.books.ledger.wiring.find(reader.graph_path, name) if name else None
+            provider = origins.books.ledger.wiring.find(reader.graph_path, name) if name else None
             if isinstance(provider, StoredTensor):
                 return terms.number(self._of_tensor(provider))
             if not isinstance(provider, Node):
-                return terms.number(_ANY if name else Given("nothing"))
-            if provider.place in fed.anchors:
+                return terms.number(_ANY if name else UnfollowedOperand("nothing"))
+            if provider.place in origins.anchors:
                 output = provider.outputs.index(name) if name in provider.outputs else 0
-                number = terms.number(self._of_anchor(fed.anchors[provider.place], output, is_own=is_own))
+                number = terms.number(self._of_anchor(origins.anchors[provider.place], output, is_own=is_own))
                 self.nodes.setdefault(number, reader)
                 return number
-            is_fed = fed(provider)
+            is_dependent = origins(provider)
             if (
                 provider.op_type in MEASURES
-                or is_fed is False
-                or (is_fed is None and not fed.is_number(provider))
+                or is_dependent is False
+                or (is_dependent is None and not origins.is_number(provider))
             ):
                 return terms.number(_ANY)
-            newest = self.walk.newest(provider) if is_fed else None
+            newest = self.walk.newest(provider) if is_dependent else None
             if newest == _UNKNOWN:
                 return terms.number(_SHARED)
-            if is_fed and newest not in ((self.layer, self.layer - 1) if is_own else (self.layer - 1,)):
+            if is_dependent and newest not in ((self.layer, self.layer - 1) if is_own else (self.layer - 1,)):
                 return terms.number(EARLIER if is_own else self._stream(newest))
             if depth > _DEEPEST or len(self._known) > _MOST_NODES:
                 return terms.number(_FAR)
-            is_own = is_own and (not is_fed or newest == self.layer)
+            is_own = is_own and (not is_dependent or newest == self.layer)
             if provider.op_type not in _STRAIGHT or not provider.inputs or provider.outputs[0] != name:
                 break
             reader, name = provider, provider.inputs[0]
@@ -347,13 +349,13 @@ class Term(Mutable):
             self._known[key] = number
         return self._known[key]
 
-    def _stream(self, newest: int | None) -> Given:
+    def _stream(self, newest: int | None) -> UnfollowedOperand:
         """Return `STREAM` if the previous layer reads from the layer before it, as usual, else `SKIPPED`."""
         is_usual = newest == self.layer - 2 or self.layer - 1 <= min(self.walk.layers.kinds)
         return STREAM if is_usual else SKIPPED
 
     def _of_tensor(self, tensor: StoredTensor) -> Label:
-        line = self.walk.fed.books.entries.get(tensor.key)
+        line = self.walk.origins.books.entries.get(tensor.key)
         if line is not None and (line.parameter or line.value or line.line is Line.QUANTIZATION):
             return _ANY
         array = tensor.payload.array() if tensor.numel <= _FEW else None

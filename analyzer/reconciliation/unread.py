@@ -25,10 +25,10 @@ def is_cut_off(follower: Follower, live: Live, entry: Entry, piece: Piece) -> bo
         meetings = list(follower.meetings(entry))
     except UntracedError:
         return False
-    return bool(meetings) and all(_goes_nowhere(follower, live, entry, piece, each) for each in meetings)
+    return bool(meetings) and all(_is_unread(follower, live, entry, piece, each) for each in meetings)
 
 
-def _goes_nowhere(follower: Follower, live: Live, entry: Entry, piece: Piece, meeting: Meeting) -> bool:
+def _is_unread(follower: Follower, live: Live, entry: Entry, piece: Piece, meeting: Meeting) -> bool:
     if not (is_second_factor(meeting.node, meeting.slot) and meeting.is_kept):
         return False
     cuts = _cuts_behind(follower, live, meeting.node)
@@ -50,7 +50,7 @@ def _columns_of(
 ) -> tuple[int, int, int] | None:
     """Return the first and the last column of a product that a part of a tensor produces, and the product's width."""
     node, slot, shape = meeting.node, meeting.slot, follower.books.contents.shape(entry)
-    if meeting.way is None or meeting.way.is_followed:
+    if meeting.path is None or meeting.path.is_followed:
         uses = follower.books.contents.stored_uses(entry)
         if len(uses) != 1 or viewed(piece, shape) != shape:
             return None
@@ -61,9 +61,9 @@ def _columns_of(
     arriving = None if box is None else use_of(node, slot, tuple(range(len(box.shape))))
     if box is None or not box.places.size or arriving is None or shape != entry.tensor.shape:
         return None
-    mine = (box.places > 0) & (number(piece, shape)[box.places - 1] >= 0)
-    others = tuple(axis for axis in range(mine.ndim) if axis != arriving.result)
-    columns = np.flatnonzero(mine.any(axis=others)) + box.corner[arriving.result]
+    inside = (box.places > 0) & (number(piece, shape)[box.places - 1] >= 0)
+    others = tuple(axis for axis in range(inside.ndim) if axis != arriving.result)
+    columns = np.flatnonzero(inside.any(axis=others)) + box.corner[arriving.result]
     return (int(columns[0]), int(columns[-1]), box.shape[arriving.result]) if columns.size else None
 
 
@@ -103,10 +103,10 @@ def _windows(follower: Follower, live: Live, cut: Node, width: int) -> Iterator[
     if sizes is None:
         yield None
         return
-    given = sizes or list(cut.axes("split") or ())
+    split_sizes = sizes or list(cut.axes("split") or ())
     # A positive axis is taken for the last one if the given sizes sum to the width.
-    sizes = given or ([width // count] * count if width % count == 0 else [])
-    if len(sizes) != count or sum(sizes) != width or not (axis == -1 or (axis > 0 and given)):
+    sizes = split_sizes or ([width // count] * count if width % count == 0 else [])
+    if len(sizes) != count or sum(sizes) != width or not (axis == -1 or (axis > 0 and split_sizes)):
         yield None
         return
     read, start = _read_of(follower, live, cut), 0
@@ -122,8 +122,10 @@ def _read_of(follower: Follower, live: Live, cut: Node) -> set[str]:
     readers = [each for each in wiring.readers(cut) if each.node.place in live.nodes]
     if any(each.node.graph_path != cut.graph_path or each.slot < 0 for each in readers):
         return {*cut.outputs}
-    given = {*wiring.graphs[cut.graph_path].outputs} if cut.graph_path in wiring.graphs else {*cut.outputs}
-    return ({each.node.inputs[each.slot] for each in readers} | given) & {*cut.outputs}
+    graph_outputs = (
+        {*wiring.graphs[cut.graph_path].outputs} if cut.graph_path in wiring.graphs else {*cut.outputs}
+    )
+    return ({each.node.inputs[each.slot] for each in readers} | graph_outputs) & {*cut.outputs}
 
 
 def _numbers(follower: Follower, node: Node, slot: int) -> list[int] | None:

@@ -70,12 +70,12 @@ def close_books(books: Books, ledger: Ledger) -> Reconciliation:
     )
     _check(result)
     reads, first = compare_wiring(result)
-    told: tuple[Finding, ...] = ()
+    wiring_findings: tuple[Finding, ...] = ()
     if first is not None:
-        told = (remark_wiring(first),)
+        wiring_findings = (remark_wiring(first),)
     elif result.balanced and reads != "as-exported":  # an unbalanced account may lack weights to compare
-        told = tuple(find_odd_layers(books))
-    return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
+        wiring_findings = tuple(find_odd_layers(books))
+    return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *wiring_findings))
 
 
 def _bridge(books: Books) -> tuple[BridgeRow, ...]:
@@ -86,23 +86,23 @@ def _bridge(books: Books) -> tuple[BridgeRow, ...]:
     """
     rows = {line: [0, 0, 0, 0, 0] for line in Line}
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
-    held: dict[Key, int] = Counter()
+    assigned: dict[Key, int] = Counter()
     for settled in books.parameters.values():
         numel = numels[settled.name]
         learned, stored, nbytes = 0, 0, 0
         for holding in books.holdings.get(settled.name, ()):
             learned, stored = learned + holding.learned, stored + holding.stored
-            nbytes += _share(books.entry(holding.key).tensor, held[holding.key], holding.stored)
-            held[holding.key] += holding.stored
+            nbytes += _share(books.entry(holding.key).tensor, assigned[holding.key], holding.stored)
+            assigned[holding.key] += holding.stored
         _add(rows[settled.line], 1, numel, learned - numel, stored - numel, nbytes)
     for line in books.entries.values():
         tensor = books.entry(line.key).tensor
-        if line.key not in held:
+        if line.key not in assigned:
             _add(rows[line.line], 1, tensor.numel, line.learned, tensor.numel, tensor.nbytes)
-        elif held[line.key] < tensor.numel:  # padding of a tensor beside the parameters in it
-            rest = tensor.numel - held[line.key]
-            _add(rows[Line.ADDED], 0, rest, 0, rest, _share(tensor, held[line.key], rest))
-    for numel in books.made.values():  # stored in no file, so they change no count
+        elif assigned[line.key] < tensor.numel:  # padding of a tensor beside the parameters in it
+            rest = tensor.numel - assigned[line.key]
+            _add(rows[Line.ADDED], 0, rest, 0, rest, _share(tensor, assigned[line.key], rest))
+    for numel in books.generated.values():  # stored in no file, so they change no count
         _add(rows[Line.OPAQUE], 1, numel, 0, 0, 0)
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
@@ -147,8 +147,8 @@ def _name_of(books: Books, place: Place) -> str:
 def _findings(books: Books) -> Iterator[Finding]:
     """Yield a finding with its tensors for each line that unbalances the account; for `differing` one per reason."""
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
-    told = [(line, None) for line in UNBALANCED]
-    reasons: list[tuple[Line, str | None]] = [*told, *((Line.DIFFERING, why) for why in sorted(WHY))]
+    lines = [(line, None) for line in UNBALANCED]
+    reasons: list[tuple[Line, str | None]] = [*lines, *((Line.DIFFERING, why) for why in sorted(WHY))]
     for line, why in sorted(reasons, key=lambda reason: UNBALANCED.index(reason[0])):
         found = {
             each.name: numels[each.name]
@@ -160,7 +160,7 @@ def _findings(books: Books) -> Iterator[Finding]:
                 name = label(entry.key) if line is Line.OPAQUE else entry.parameter or label(entry.key)
                 found.setdefault(name, books.entry(entry.key).tensor.numel)
         if line is Line.OPAQUE:
-            found.update((_name_of(books, place), numel) for place, numel in books.made.items())
+            found.update((_name_of(books, place), numel) for place, numel in books.generated.items())
         if found:
             size = f"{format_many(len(found), 'tensor')}, {format_many(sum(found.values()), 'element')}"
             words = MEANINGS[line].unbalanced if why is None else WHY[why]
@@ -170,7 +170,7 @@ def _findings(books: Books) -> Iterator[Finding]:
 
 # remarks
 
-_AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.values in ("kept", "cast"))
+_KEPT_OR_CAST = frozenset(line for line, meaning in MEANINGS.items() if meaning.values in ("kept", "cast"))
 """Lines whose values PyTorch's own type holds as well; values computed from a parameter may need a wider type."""
 
 
@@ -205,8 +205,8 @@ def _find_changed(books: Books) -> Iterator[Finding]:
     if books.manifest.program is not None:
         return
     found: dict[tuple[str, Severity], list[str]] = defaultdict(list)
-    for name, told in books.changed.items():
-        found[told].append(name)
+    for name, change in books.changed.items():
+        found[change].append(name)
     for (operator, severity), names in found.items():
         does = format_doing(len(names), "parameter", "are")
         message = (
@@ -233,10 +233,10 @@ def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
         by_inputs[idle.inputs].append(idle)
     for inputs, found in by_inputs.items():
         elements = sum(idle.elements for idle in found)
-        said = f"{format_many(elements, 'parameter')} ({format_share(elements, manifest.numel)})"
+        size = f"{format_many(elements, 'parameter')} ({format_share(elements, manifest.numel)})"
         modules = listed(idle.module for idle in found)
         hint = f"; {' or '.join(inputs)} would" if inputs else ""
-        message = f"{said} are not in the file: no example input reaches {modules}{hint}"
+        message = f"{size} are not in the file: no example input reaches {modules}{hint}"
         yield Finding(
             "unreached-module",
             Severity.WARNING if inputs else Severity.NOTE,
@@ -252,12 +252,12 @@ def _find_untied(books: Books) -> Iterator[Finding]:
     other: dict[Key, str] = {}
     for key, line in books.entries.items() if tied else ():
         parameter = tied.get(line.parameter or "") or _find_place(books, key, line, tied.values())
-        held = books.parameters[parameter.name].entries if parameter is not None else ()
-        if parameter is not None and held:
-            names = f"{label(held[0])} ({', '.join(parameter.names)})"
+        stored_keys = books.parameters[parameter.name].entries if parameter is not None else ()
+        if parameter is not None and stored_keys:
+            names = f"{label(stored_keys[0])} ({', '.join(parameter.names)})"
             if line.line is Line.COPIED:
                 same[key] = f"{label(key)} = {names}"
-            elif line.line in (Line.DIFFERING, Line.UNEXPECTED) and key not in held:
+            elif line.line in (Line.DIFFERING, Line.UNEXPECTED) and key not in stored_keys:
                 other[key] = f"{label(key)} is not {names}"
     for found, words in ((same, "stored again"), (other, "stored with different values")):
         if found:
@@ -304,9 +304,9 @@ def _find_wider(books: Books) -> Iterator[Finding]:
             for (has, needs), entries in wider.items()
         )
         types = ", ".join(f"{has} bits for {needs}" for has, needs in sorted(wider))
-        said = format_doing(sum(entry.tensor.numel for entry in found), "learned element", "are")
+        size = format_doing(sum(entry.tensor.numel for entry in found), "learned element", "are")
         message = (
-            f"{said} stored in more bits than in PyTorch ({types}); PyTorch's types would take "
+            f"{size} stored in more bits than in PyTorch ({types}); PyTorch's types would take "
             f"{format_many(saved, 'byte')} less"
         )
         subjects = tuple(sorted(label(entry.tensor.key) for entry in found))
@@ -318,30 +318,30 @@ def _needed_bits(books: Books) -> dict[Key, int]:
     bits: dict[Key, int] = {}
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
-        is_plain = parameter.dtype.is_floating and _AS_THEY_ARE.issuperset(settled.chain)
+        is_plain = parameter.dtype.is_floating and _KEPT_OR_CAST.issuperset(settled.chain)
         for key in settled.entries:
             before = bits.get(key)
-            mine = parameter.dtype.bits if is_plain else 0
-            bits[key] = mine if before is None else max(before, mine) if before and mine else 0
+            own_bits = parameter.dtype.bits if is_plain else 0
+            bits[key] = own_bits if before is None else max(before, own_bits) if before and own_bits else 0
     return bits
 
 
-_LEFT = frozenset({Line.DIFFERING, Line.MISSING, Line.OPAQUE, Line.UNEXPECTED, Line.UNEXPLAINED})
+_EXPLAINABLE = frozenset({Line.DIFFERING, Line.MISSING, Line.OPAQUE, Line.UNEXPECTED, Line.UNEXPLAINED})
 """Lines of tensors that PyTorch's program, if it were known, might explain."""
 
 
 def _find_unknown(books: Books) -> Iterator[Finding]:
     """Report unexplained tensors, if PyTorch's side does not know what `forward` computes and reads."""
     manifest = books.manifest
-    is_at_hand = (
+    is_class_known = (
         manifest.lists_all_buffers and manifest.trace is None
     )  # the class is at hand, and tells what forward computes
-    if manifest.program is not None or is_at_hand or books.contents.mode == "none":
+    if manifest.program is not None or is_class_known or books.contents.mode == "none":
         return
     sizes = {
         label(key): books.entry(key).tensor.numel
         for key, line in books.entries.items()
-        if line.line in _LEFT and not is_dotted(books.entry(key).tensor.name)
+        if line.line in _EXPLAINABLE and not is_dotted(books.entry(key).tensor.name)
     }
     numels = {parameter.name: parameter.numel for parameter in manifest.parameters}
     absent = {line.name: numels[line.name] for line in books.parameters.values() if line.line is Line.MISSING}
@@ -377,10 +377,10 @@ def find_nearest(books: Books) -> tuple[Nearest, ...]:
 
 def _nearest_of(books: Books, entry: Entry) -> Nearest | None:
     numel = books.contents.numel(entry)
-    like = [p for p in books.manifest.parameters if p.numel == numel and books.contents.compares(p)]
-    like.sort(key=lambda parameter: parameter.name in books.holdings)
+    candidates = [p for p in books.manifest.parameters if p.numel == numel and books.contents.compares(p)]
+    candidates.sort(key=lambda parameter: parameter.name in books.holdings)
     best: tuple[tuple[int, float], Nearest] | None = None
-    for parameter in like[:_MOST_CANDIDATES]:
+    for parameter in candidates[:_MOST_CANDIDATES]:
         equal, compared = books.contents.agreement(entry, parameter)
         if not compared:
             continue
@@ -469,8 +469,8 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
     for entry in result.entries:
         if entry.line is Line.BUFFER and entry.parameter is not None and entry.piece is not None:
             words[entry.key].add(f"{entry.parameter} {entry.piece.axes}")
-        elif entry.line is Line.EVALUATED and entry.value is not None and entry.stands is not None:
-            words[entry.key] = {f"{entry.value} {entry.stands.axes}"}
+        elif entry.line is Line.EVALUATED and entry.value is not None and entry.value_piece is not None:
+            words[entry.key] = {f"{entry.value} {entry.value_piece.axes}"}
         elif entry.order:
             words[entry.key].add(f"rows {entry.order}")
         elif entry.line in _BY_CONTENT and entry.piece is None:

@@ -38,25 +38,25 @@ class Judge:
         self.unread = {key: sentence for _, key, sentence in result.ledger.model.unread}
         self.doubtful = _next_to_absent_norms(result)
 
-    def judge(self, tensor: Parameter | Buffer, settled: ParameterLine) -> StateTensor | Lost:
+    def judge(self, tensor: Parameter | Buffer, parameter_line: ParameterLine) -> StateTensor | Lost:
         """Return a tensor that its place in the file gives back, or the reason why it is lost."""
-        is_empty = settled.line is Line.REMOVED_ZERO or tensor.numel == 0
-        reason = None if is_empty else self._why_lost(tensor, settled)
+        is_empty = parameter_line.line is Line.REMOVED_ZERO or tensor.numel == 0
+        reason = None if is_empty else self._why_lost(tensor, parameter_line)
         if reason is None and tensor.dtype not in STATE_TYPES:
             reason = f"a safetensors file has no type {tensor.dtype.name}"
         if reason is not None:
-            return Lost(tensor.name, tensor.shape, isinstance(tensor, Buffer), settled.line, reason)
-        return self._restorable(tensor, settled, () if is_empty else settled.pieces)
+            return Lost(tensor.name, tensor.shape, isinstance(tensor, Buffer), parameter_line.line, reason)
+        return self._restorable(tensor, parameter_line, () if is_empty else parameter_line.pieces)
 
     def buffers(self) -> Iterator[StateTensor | Lost]:
         """Judge the persistent buffers; other buffers are not in a state dict."""
-        held = defaultdict(list)
+        found = defaultdict(list)
         for line in self.result.entries:
             if line.line in (Line.BUFFER, Line.DIFFERING) and line.parameter is not None:
-                held[line.parameter].append(line)
+                found[line.parameter].append(line)
         for buffer in self.result.manifest.buffers:
             if buffer.persistent:
-                yield self._buffer(buffer, [line for name in buffer.names for line in held[name]])
+                yield self._buffer(buffer, [line for name in buffer.names for line in found[name]])
 
     def _buffer(self, buffer: Buffer, lines: list[EntryLine]) -> StateTensor | Lost:
         if not lines:
@@ -72,7 +72,7 @@ class Judge:
         )
 
     def _restorable(
-        self, tensor: Parameter | Buffer, settled: ParameterLine, pieces: tuple[Piece, ...]
+        self, tensor: Parameter | Buffer, parameter_line: ParameterLine, pieces: tuple[Piece, ...]
     ) -> StateTensor:
         return StateTensor(
             name=tensor.name,
@@ -80,44 +80,54 @@ class Judge:
             dtype=tensor.dtype,
             tied=tensor.tied,
             is_buffer=isinstance(tensor, Buffer),
-            line=settled.line,
-            chain=settled.chain,
-            entries=settled.entries,
-            decided_by=settled.decided_by,
-            max_abs_error=settled.max_abs_error,
+            line=parameter_line.line,
+            chain=parameter_line.chain,
+            entries=parameter_line.entries,
+            decided_by=parameter_line.decided_by,
+            max_abs_error=parameter_line.max_abs_error,
             pieces=pieces,
             loss=next(filter(None, (self._loss(piece, tensor.dtype) for piece in pieces)), None),
-            is_guessed=any(self._is_guess(tensor, settled, piece) for piece in pieces),
+            is_guessed=any(self._is_guess(tensor, parameter_line, piece) for piece in pieces),
         )
 
-    def _is_guess(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> bool:
+    def _is_guess(self, tensor: Parameter | Buffer, parameter_line: ParameterLine, piece: Piece) -> bool:
         """Whether a square matrix may be transposed: a tool made it, and no compared values show its orientation."""
         entry = self.entries[piece.key]
         is_made = is_computed(entry, tensor) or self.restorer.encoding(entry.tensor) is not None
-        return is_made and _is_square(tensor, piece) and not _shows_order(tensor, settled)
+        return is_made and _is_square(tensor, piece) and not _shows_order(tensor, parameter_line)
 
     # reasons for lost tensors
 
-    def _why_lost(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str | None:
+    def _why_lost(self, tensor: Parameter | Buffer, parameter_line: ParameterLine) -> str | None:
         """Return why the file does not give the tensor back; None where it does."""
-        pieces = settled.pieces
-        if settled.decided_by.endswith(":turned"):
-            return f"{self.entries[settled.entries[0]].tensor.name} is read transposed, unlike in PyTorch"
-        if self.result.content == "sampled" and settled.compared == "sampled" and settled.entries:
+        pieces = parameter_line.pieces
+        if parameter_line.decided_by.endswith(":turned"):
+            return (
+                f"{self.entries[parameter_line.entries[0]].tensor.name} is read transposed, unlike in PyTorch"
+            )
+        if (
+            self.result.content == "sampled"
+            and parameter_line.compared == "sampled"
+            and parameter_line.entries
+        ):
             return f"only {SAMPLES} of its elements were compared"
-        lost = next((m.lost for line, m in MEANINGS.items() if m.lost and line in settled.chain), None)
+        lost = next((m.lost for line, m in MEANINGS.items() if m.lost and line in parameter_line.chain), None)
         if lost is not None:
-            expression = self.result.expression(settled)
+            expression = self.result.expression(parameter_line)
             return lost if expression is None else f"{lost}: {expression}"
-        if settled.line is Line.DIFFERING and settled.entries:
-            held = self.entries[settled.entries[0]]
-            is_turned = any([*piece.axes] != sorted(piece.axes) for piece in settled.pieces)
-            if settled.decided_by.startswith("name+") and is_computed(held, tensor) and not is_turned:
-                return f"{held.tensor.name} was computed from it, and has other values"
-        if settled.decided_by.startswith("structure:shape"):
+        if parameter_line.line is Line.DIFFERING and parameter_line.entries:
+            stored = self.entries[parameter_line.entries[0]]
+            is_turned = any([*piece.axes] != sorted(piece.axes) for piece in parameter_line.pieces)
+            if (
+                parameter_line.decided_by.startswith("name+")
+                and is_computed(stored, tensor)
+                and not is_turned
+            ):
+                return f"{stored.tensor.name} was computed from it, and has other values"
+        if parameter_line.decided_by.startswith("structure:shape"):
             return "it is matched by its shape alone, and no values were compared"
         if not pieces:
-            return self._why_without_pieces(tensor, settled)
+            return self._why_without_pieces(tensor, parameter_line)
         for piece in pieces:
             if piece.computed is not None and piece.computed.undo is None:
                 return f"stored as {piece.computed.rule}, which has no inverse"
@@ -128,41 +138,41 @@ class Judge:
             if unread is not None:
                 what = "the data" if unread.name == tensor.name else unread.name
                 return f"{what} cannot be read: {self.unread[unread.key]}"
-            if encoded is None and _is_code(tensor, entry.tensor) and not _is_compared(settled):
+            if encoded is None and _is_code(tensor, entry.tensor) and not _is_compared(parameter_line):
                 return f"{entry.tensor.name} has {NO_SCALE}"
             if not self.restorer.fits(piece):
                 return f"{entry.tensor.name} has an unexpected size"
-        if not _make_up(tensor.shape, pieces):
+        if not _cover(tensor.shape, pieces):
             return "its pieces do not cover it"
-        is_open = _is_square(tensor, pieces[0]) and not _shows_order(tensor, settled)
-        if settled.line is not Line.DIFFERING and (is_open or not _is_compared(settled)):
-            return self._why_doubtful(tensor, settled, pieces[0])
+        is_open = _is_square(tensor, pieces[0]) and not _shows_order(tensor, parameter_line)
+        if parameter_line.line is not Line.DIFFERING and (is_open or not _is_compared(parameter_line)):
+            return self._why_doubtful(tensor, parameter_line, pieces[0])
         return None
 
-    def _why_without_pieces(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str:
-        if any(MEANINGS[line].is_cut for line in settled.chain):
-            return self._which_rows(tensor, settled)
-        if settled.line is Line.DIFFERING:
-            entry = self.entries[settled.entries[0]]
-            if settled.decided_by == "none:unreadable":
+    def _why_without_pieces(self, tensor: Parameter | Buffer, parameter_line: ParameterLine) -> str:
+        if any(MEANINGS[line].is_cut for line in parameter_line.chain):
+            return self._why_rows_missing(tensor, parameter_line)
+        if parameter_line.line is Line.DIFFERING:
+            entry = self.entries[parameter_line.entries[0]]
+            if parameter_line.decided_by == "none:unreadable":
                 return f"{entry.tensor.name} cannot be read"
             if math.prod(self.restorer.shape(entry.tensor)) == tensor.numel:
                 return f"{entry.tensor.name} differs, and its orientation is unknown"
-            return f"{entry.tensor.name} has shape {_shown(self.restorer.shape(entry.tensor))} in the file"
-        if settled.entries:
-            return f"computed from it, as {self.entries[settled.entries[0]].tensor.name}"
+            return f"{entry.tensor.name} has shape {_format_shape(self.restorer.shape(entry.tensor))} in the file"
+        if parameter_line.entries:
+            return f"computed from it, as {self.entries[parameter_line.entries[0]].tensor.name}"
         return self._not_found()
 
-    def _which_rows(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str:
+    def _why_rows_missing(self, tensor: Parameter | Buffer, parameter_line: ParameterLine) -> str:
         rows = tensor.numel // max(1, tensor.shape[-1])
-        held = sum(self.learned[key] for key in settled.entries) // max(1, tensor.shape[-1])
-        if held >= rows:
+        stored_rows = sum(self.learned[key] for key in parameter_line.entries) // max(1, tensor.shape[-1])
+        if stored_rows >= rows:
             return "its rows are in the file in an unknown order"
-        return f"the file has {format_count(held)} of its {format_count(rows)} rows"
+        return f"the file has {format_count(stored_rows)} of its {format_count(rows)} rows"
 
     def _why_absent(self, buffer: Buffer) -> tuple[Line, str]:
         manifest = self.result.manifest
-        lines = {settled.name: settled for settled in self.result.parameters}
+        lines = {parameter_line.name: parameter_line for parameter_line in self.result.parameters}
         for norm in manifest.batch_norms:
             scale = lines.get(norm.weight or norm.bias or "")
             is_folded = scale is not None and scale.line is Line.FOLDED_BATCHNORM
@@ -180,18 +190,20 @@ class Judge:
             else "no tensor in the file has its name, and no values were compared"
         )
 
-    def _why_doubtful(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> str | None:
+    def _why_doubtful(
+        self, tensor: Parameter | Buffer, parameter_line: ParameterLine, piece: Piece
+    ) -> str | None:
         """Return why name and shape alone leave a tensor in doubt; None where they do not."""
         entry = self.entries[piece.key]
         is_used = self._is_used_alike(tensor, piece)
         if _is_square(tensor, piece) and (
-            is_used is False or ("sampled" in settled.decided_by and not is_used)
+            is_used is False or ("sampled" in parameter_line.decided_by and not is_used)
         ):
             return f"{entry.tensor.name} may be its transpose, and the compared values do not tell"
         is_code = self.restorer.encoding(entry.tensor) is not None
         if is_code and _is_square(tensor, piece) and not is_computed(entry, tensor) and is_turnable(entry):
             return f"{entry.tensor.name} may be its transpose, and the compared values do not tell"
-        if _is_compared(settled):
+        if _is_compared(parameter_line):
             return None
         order = [axis for axis in piece.axes if tensor.shape[axis] != 1]
         is_turned = order != sorted(order) or entry.read_by in PACKS_TRANSPOSE
@@ -230,7 +242,7 @@ class Judge:
             return None
         if not is_exact(dtype, tensor.dtype):
             return f"rounded to {tensor.dtype.name}"
-        if not self.restorer.holds(piece, dtype):
+        if not self.restorer.is_representable(piece, dtype):
             return f"{tensor.dtype.name} numbers that {dtype.name} cannot hold"
         return None
 
@@ -238,19 +250,19 @@ class Judge:
 def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
     """Return modules whose weight has as many channels as some BatchNorm without any tensor in the file."""
     manifest = result.manifest
-    held = {
-        settled.name
-        for settled in result.parameters
-        if settled.entries and not settled.decided_by.startswith("structure:shape")
+    present = {
+        parameter_line.name
+        for parameter_line in result.parameters
+        if parameter_line.entries and not parameter_line.decided_by.startswith("structure:shape")
     }
-    held |= {
+    present |= {
         line.parameter for line in result.entries if line.parameter is not None and line.line is Line.BUFFER
     }
     shapes = {name: tensor.shape for tensor in manifest.tensors for name in tensor.names}
     channels = set()
     for norm in manifest.batch_norms:
         names = {norm.weight, norm.bias, norm.running_mean, norm.running_var} - {None}
-        if not names & held:
+        if not names & present:
             channels |= {shapes[name][0] for name in names if name is not None and shapes[name]}
     weights = [p for p in manifest.parameters if len(p.shape) >= 2]
     return frozenset(
@@ -258,7 +270,7 @@ def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
     )
 
 
-def _make_up(shape: tuple[int, ...], pieces: tuple[Piece, ...]) -> bool:
+def _cover(shape: tuple[int, ...], pieces: tuple[Piece, ...]) -> bool:
     """Whether the pieces fill the tensor, each element once."""
     if len(pieces) == 1 and pieces[0].put is None:
         return pieces[0].shape == shape
@@ -280,15 +292,15 @@ def _is_code(tensor: Parameter | Buffer, stored: StoredTensor) -> bool:
     return tensor.dtype.is_floating and stored.dtype in CODES and not stored.dtype.is_floating
 
 
-def _is_compared(settled: ParameterLine) -> bool:
+def _is_compared(parameter_line: ParameterLine) -> bool:
     """Whether compared values decided, and not name and shape."""
-    return not settled.decided_by.endswith("shape") and settled.line is not Line.DIFFERING
+    return not parameter_line.decided_by.endswith("shape") and parameter_line.line is not Line.DIFFERING
 
 
-def _shows_order(tensor: Parameter | Buffer, settled: ParameterLine) -> bool:
+def _shows_order(tensor: Parameter | Buffer, parameter_line: ParameterLine) -> bool:
     """Whether compared values tell a square matrix from its transpose; samples do not, they may lie on its diagonal."""
-    if not _is_compared(settled) or "sampled" not in settled.decided_by:
-        return _is_compared(settled)
+    if not _is_compared(parameter_line) or "sampled" not in parameter_line.decided_by:
+        return _is_compared(parameter_line)
     return False
 
 
@@ -297,5 +309,5 @@ def _is_square(tensor: Parameter | Buffer, piece: Piece) -> bool:
     return len(dims) == 2 and dims[0] == dims[1] and piece.put is None
 
 
-def _shown(shape: Iterable[int]) -> str:
+def _format_shape(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape)) or "scalar"

@@ -92,8 +92,8 @@ class Restorer(Mutable):
     def _parts(self, piece: Piece) -> Iterator[Array]:
         """Yield the elements of a piece, flat; codes in PyTorch's order are decoded on the way."""
         encoded = self.encoding(self._tensors[piece.key])
-        turned = [axis for axis in piece.axes if piece.shape[axis] != 1]
-        if encoded is None or piece.taken is not None or turned != sorted(turned):
+        order = [axis for axis in piece.axes if piece.shape[axis] != 1]
+        if encoded is None or piece.taken is not None or order != sorted(order):
             yield from _bands(self._view(piece))
             return
         done = 0
@@ -137,7 +137,7 @@ class Restorer(Mutable):
 
     # lost bits
 
-    def holds(self, piece: Piece, dtype: DType) -> bool:
+    def is_representable(self, piece: Piece, dtype: DType) -> bool:
         """Whether a narrower type has every number of a piece."""
         element = dtype.to_numpy()
         bands = _bands(self._view(piece)) if element is not None else ()

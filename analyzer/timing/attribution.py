@@ -194,12 +194,12 @@ class _Search(Mutable):
                 continue
             region = self._region(self._made_of_file(position), known[position])
             if region:
-                self._claim(position, self._telling(region, self.ran.nodes[position].op_type), VALUES)
+                self._claim(position, self._deciding_nodes(region, self.ran.nodes[position].op_type), VALUES)
 
-    def _telling(self, region: set[int], op_type: str) -> set[int]:
+    def _deciding_nodes(self, region: set[int], op_type: str) -> set[int]:
         """Return the nodes that decide a kernel's group: without those that cost nothing, unless there is no other."""
-        wanted = _PRODUCTS.get(op_type, frozenset())
-        has_product = any(self.file.nodes[n].op_type in wanted for n in region)
+        products = _PRODUCTS.get(op_type, frozenset())
+        has_product = any(self.file.nodes[n].op_type in products for n in region)
         return {n for n in region if not self._is_free(n, has_product=has_product)} or region
 
     def _is_free(self, node: int, *, has_product: bool) -> bool:
@@ -223,12 +223,12 @@ class _Search(Mutable):
         A convolution in another layout has the name of one value: it computes the product before that, and perhaps the
         sum and the activation after it.
         """
-        named = [position for position, origin in self.found.items() if origin.rule == NAMED]
-        for position in named:
+        by_name = [position for position, origin in self.found.items() if origin.rule == NAMED]
+        for position in by_name:
             self._claim(position, self._back_to_operator(position), NAMED)
         last = {
             n: position
-            for position in named
+            for position in by_name
             if self._is_rewritten(position)
             for n in self.found[position].nodes
         }
@@ -456,17 +456,17 @@ def _by_turns(kernels: Sequence[tuple[str, int]], nodes: Sequence[tuple[str, int
     return {i: waiting[op_type].pop() for op_type, i in kernels if counts[op_type] == wanted[op_type]}
 
 
-def tell_kernels(
+def time_kernels(
     kernels: Sequence[Kernel],
     times: Sequence[float],
     origins: Sequence[Origin | None],
     membership: Membership,
 ) -> tuple[KernelTime, ...]:
     """Return each kernel with its mean time in ms, and the groups of the nodes that it computes."""
-    told = []
+    timed = []
     for kernel, ms, origin in zip(kernels, times, origins, strict=True):
         groups = _groups_of(origin, membership)
-        told.append(
+        timed.append(
             KernelTime(
                 name=kernel.name,
                 op_type=kernel.op_type,
@@ -478,7 +478,7 @@ def tell_kernels(
                 is_across=groups[1],
             )
         )
-    return tuple(told)
+    return tuple(timed)
 
 
 def _groups_of(origin: Origin | None, membership: Membership) -> tuple[tuple[str, ...], bool]:

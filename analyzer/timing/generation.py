@@ -24,7 +24,7 @@ from analyzer.timing.inputs.feeds import Inputs, Planner
 from analyzer.timing.inputs.roles import Roles
 from analyzer.timing.inputs.sizes import Shapes, Sweep, compute_size, fixed_size, parse_size
 from analyzer.timing.record import Axis, Timing, TimingSettings
-from analyzer.timing.running.apart import Progress
+from analyzer.timing.running.isolated import Progress
 from analyzer.timing.timer import time_model
 
 
@@ -100,9 +100,9 @@ def find_loop(names: Sequence[str]) -> Mapping[str, tuple[Step, ...]] | None:
         return None
     alike = Counter(_bare(name) for name in names if found[name] != (Step.OTHER,))
     twice = [[name for name in names if _bare(name) == bare] for bare, times in alike.items() if times > 1]
-    for rivals in (*of_step.values(), *twice):
-        if len(rivals) > 1:
-            listed = ", ".join(map(printable, rivals))
+    for same_step in (*of_step.values(), *twice):
+        if len(same_step) > 1:
+            listed = ", ".join(map(printable, same_step))
             raise UsageError(
                 f"{listed} are for the same step of a loop; keep the files of one loop in the folder"
             )
@@ -263,14 +263,14 @@ def time_generation(
             inputs=fed.inputs,
             libraries=libraries,
             limits=limits,
-            progress=progress if progress is None else partial(_tell, progress, fed),
+            progress=progress if progress is None else partial(_report_stage, progress, fed),
         )
         timed.append(StepTiming(fed.name, fed.step, timing))
     path = str(artifact.model.path)
     return GenerationTiming(path, loop, tuple(timed), artifact.parameters, artifact.file_nbytes, stamp)
 
 
-def _tell(progress: Progress, fed: Fed, stage: str) -> None:
+def _report_stage(progress: Progress, fed: Fed, stage: str) -> None:
     progress(f"{fed.name}, {fed.step}: {stage}")
 
 
@@ -317,7 +317,7 @@ def _place(name: str) -> int:
 
 
 _Sizes = tuple[tuple[str, int], ...]
-_Wanted = tuple[tuple[str, int, str], ...]
+_RoleSizes = tuple[tuple[str, int, str], ...]
 
 
 class _Part:
@@ -341,14 +341,14 @@ class _Part:
     def has(self, role: str) -> bool:
         return bool(self.planner.sizes_of(role))
 
-    def governs(self, roles: frozenset[str]) -> bool:
+    def decides_length(self, roles: frozenset[str]) -> bool:
         """Whether the loop, and not the user, decides the length of an axis of these roles in this step."""
         own = {Roles.PAST, *_TOTALS} if self.step is Step.DECODE else {Roles.PAST}
         if self.step is Step.DECODE:
             own.add(self.tokens)
         return self.step in BOTH and not own.isdisjoint(roles)
 
-    def handed_on(self, batch: _Wanted) -> int | None:
+    def output_length(self, batch: _RoleSizes) -> int | None:
         """Return the length of the component's output, (batch, length, features), from the file; None if unknown."""
         found = [result.dims for result in self.results if result.dims is not None and len(result.dims) == 3]
         dim = found[0][1] if found else None
@@ -359,7 +359,7 @@ class _Part:
         parsed = parse_size(dim)
         return sizes.get(dim) if parsed is None else compute_size(parsed, sizes.get)
 
-    def plan(self, wanted: _Wanted = (), value: int | None = None) -> Inputs:
+    def plan(self, role_sizes: _RoleSizes = (), value: int | None = None) -> Inputs:
         """Plan the inputs of the component.
 
         Raises:
@@ -367,7 +367,7 @@ class _Part:
         """
         try:
             return self.planner.plan(
-                self.sizes, value=value, roles=tuple(each for each in wanted if self.has(each[0]))
+                self.sizes, value=value, roles=tuple(each for each in role_sizes if self.has(each[0]))
             )
         except UsageError as error:
             raise UsageError(f"{printable(self.name)}: {error}") from error
@@ -389,24 +389,24 @@ class _Planning:
                 "leave --new-tokens out, or name the folder of all files of a loop"
             )
         self.has_source = self.prefill.has(self.prefill.source)
-        asked = {key: size for key, size in sizes if key in _ROLES or key == Roles.BATCH}
-        self.batch = asked.pop(Roles.BATCH, None)
+        requested = {key: size for key, size in sizes if key in _ROLES or key == Roles.BATCH}
+        self.batch = requested.pop(Roles.BATCH, None)
         self.new_tokens = new_tokens
-        self.is_asked = dict(asked)
+        self.requested = dict(requested)
         for key, size in sizes:
             if key not in _ROLES and key != Roles.BATCH:
-                self._give(key, size)
+                self._assign_size(key, size)
         own = (Roles.DECODER,) if self.has_source else (Roles.DECODER, Roles.SEQUENCE)
-        self.prompt = self._asked(*own)
-        self.source = self._asked(Roles.ENCODER, *(key for key in _ROLES[:1] if key not in own))
+        self.prompt = self._requested_size(*own)
+        self.source = self._requested_size(Roles.ENCODER, *(key for key in _ROLES[:1] if key not in own))
 
-    def _asked(self, *keys: str) -> tuple[int, str] | None:
+    def _requested_size(self, *keys: str) -> tuple[int, str] | None:
         """Return the size that the user gave for one of these roles, and the reason.
 
         Raises:
             UsageError: two roles have different sizes.
         """
-        found = [(self.is_asked[key], f"--shape {key}") for key in keys if key in self.is_asked]
+        found = [(self.requested[key], f"--shape {key}") for key in keys if key in self.requested]
         if len({size for size, _ in found}) > 1:
             first, second = found[:2]
             raise UsageError(
@@ -414,13 +414,13 @@ class _Planning:
             )
         return found[0] if found else None
 
-    def _give(self, key: str, size: int) -> None:
+    def _assign_size(self, key: str, size: int) -> None:
         """Give a size to the components that have an axis of this name, unless the loop decides its length.
 
         Raises:
             UsageError: there is no such component.
         """
-        problem, is_governed = None, False
+        problem, is_decided = None, False
         takers = []
         for part in self.parts:
             try:
@@ -428,15 +428,15 @@ class _Planning:
             except UsageError as error:
                 problem = error if part is self.prefill or problem is None else problem
                 continue
-            if part.governs(roles):
-                is_governed = True
+            if part.decides_length(roles):
+                is_decided = True
             else:
                 takers.append(part)
         for part in takers:
             part.sizes = (*part.sizes, (key, size))
         if takers:
             return
-        if is_governed:
+        if is_decided:
             raise UsageError(
                 f"--shape {printable(key)}: the loop decides this axis; give the prompt with --shape "
                 f"{Roles.DECODER if self.has_source else Roles.SEQUENCE}=N, and the new tokens with --new-tokens N"
@@ -446,9 +446,9 @@ class _Planning:
 
     def plan(self) -> tuple[Loop, tuple[Fed, ...]]:
         """Return all sizes, and the inputs that follow from them."""
-        batch = self._wanted_batch()
+        batch = self._requested_batch()
         source = self._settle_source(batch)
-        prompt = self._settle_prompt((*batch, *self._sourced(self.prefill, source)))
+        prompt = self._settle_prompt((*batch, *self._source_sizes(self.prefill, source)))
         new_tokens = self._settle_tokens(prompt[0])
         self._check_positions(prompt[0], new_tokens)
         caches = self._caches(prompt[0], new_tokens)
@@ -467,25 +467,25 @@ class _Planning:
                 f"{printable(name)} takes {format_count(one)} sequences at a time, and {printable(second)} "
                 f"{format_count(other)}; give --shape batch=N, or name one of the files"
             )
-        told = (None, None) if source is None else source
+        source_and_reason = (None, None) if source is None else source
         return Loop(
             batch=next(iter(batches), 1),
-            source=told[0],
-            source_reason=told[1],
+            source=source_and_reason[0],
+            source_reason=source_and_reason[1],
             prompt=prompt[0],
             prompt_reason=prompt[1],
             new_tokens=new_tokens,
             caches=caches,
         ), fed
 
-    def _wanted_batch(self) -> _Wanted:
+    def _requested_batch(self) -> _RoleSizes:
         if self.batch is None:
             return ()
         if not any(part.has(Roles.BATCH) for part in self.parts):
             raise UsageError("--shape batch: no file of this loop has such an axis; leave it out")
         return ((Roles.BATCH, self.batch, "--shape batch"),)
 
-    def _settle_source(self, batch: _Wanted) -> tuple[int, str] | None:
+    def _settle_source(self, batch: _RoleSizes) -> tuple[int, str] | None:
         """Return the length of the encoder's output, from the user, the encoder, or the decoder's default."""
         if not self.has_source:
             if self.source is not None:
@@ -495,10 +495,10 @@ class _Planning:
             return None
         encoder = next((part for part in self.parts if part.step is Step.ENCODE), None)
         if encoder is not None and encoder.has(encoder.source):
-            wanted = () if self.source is None else ((encoder.source, *self.source),)
-            size = size_of(encoder.plan((*batch, *wanted)).axes, encoder.source)
+            role_sizes = () if self.source is None else ((encoder.source, *self.source),)
+            size = size_of(encoder.plan((*batch, *role_sizes)).axes, encoder.source)
             return size or 0, "as the encoder's" if self.source is None else self.source[1]
-        made = None if encoder is None else encoder.handed_on(batch)
+        made = None if encoder is None else encoder.output_length(batch)
         if encoder is not None and made is not None and self.source is not None and made != self.source[0]:
             raise UsageError(
                 f"{self.source[1]} {self.source[0]:,}: {printable(encoder.name)} outputs {format_count(made)}; leave "
@@ -511,12 +511,12 @@ class _Planning:
         size = size_of(self.prefill.plan(batch).axes, self.prefill.source)
         return size or 0, f"default of {Roles.ENCODER}"
 
-    def _sourced(self, part: _Part, source: tuple[int, str] | None) -> _Wanted:
+    def _source_sizes(self, part: _Part, source: tuple[int, str] | None) -> _RoleSizes:
         """Return the source's size for components that have it: a decoder, and an encoder of tokens."""
-        is_asked = part.step is Step.ENCODE and self.source is not None
-        return () if source is None or not (part.step in BOTH or is_asked) else ((part.source, *source),)
+        is_requested = part.step is Step.ENCODE and self.source is not None
+        return () if source is None or not (part.step in BOTH or is_requested) else ((part.source, *source),)
 
-    def _settle_prompt(self, wanted: _Wanted) -> tuple[int, str]:
+    def _settle_prompt(self, role_sizes: _RoleSizes) -> tuple[int, str]:
         """Return the number of tokens in the prompt: the user's, the file's, one behind an encoder, or a default.
 
         The default leaves room for new tokens in a table of positions.
@@ -524,7 +524,7 @@ class _Planning:
         part = self.prefill
         if self.prompt is not None:
             return self.prompt
-        found = next((axis for axis in part.plan(wanted).axes if axis.role == part.tokens), None)
+        found = next((axis for axis in part.plan(role_sizes).axes if axis.role == part.tokens), None)
         if found is None:
             return 1, "default of the prompt"
         if not found.reason.startswith(_USUAL):
@@ -582,26 +582,26 @@ class _Planning:
     def _feed(
         self,
         part: _Part,
-        batch: _Wanted,
+        batch: _RoleSizes,
         source: tuple[int, str] | None,
         prompt: tuple[int, str],
         caches: tuple[int, ...],
     ) -> Iterator[Inputs]:
-        wanted = (*batch, *self._sourced(part, source))
+        role_sizes = (*batch, *self._source_sizes(part, source))
         sizes = part.planner.sizes_of(Roles.PAST)
         if part.step is Step.PREFILL:
             empty = ((Roles.PAST, 0, "an empty cache"),) if None in sizes else ()
-            yield part.plan((*wanted, (part.tokens, *prompt), *empty))
+            yield part.plan((*role_sizes, (part.tokens, *prompt), *empty))
         elif part.step is Step.DECODE:
-            wanted = (*wanted, (part.tokens, 1, "one token"))
+            role_sizes = (*role_sizes, (part.tokens, 1, "one token"))
             if None not in sizes:
-                yield part.plan(wanted)
+                yield part.plan(role_sizes)
                 return
             for cache in caches:
                 value = cache if len(caches) > 1 else None
-                yield part.plan((*wanted, (Roles.PAST, cache, "the cache")), value)
+                yield part.plan((*role_sizes, (Roles.PAST, cache, "the cache")), value)
         else:
-            yield part.plan(wanted)
+            yield part.plan(role_sizes)
 
 
 def size_of(axes: Sequence[Axis], role: str) -> int | None:

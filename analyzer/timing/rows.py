@@ -300,8 +300,8 @@ def _together(names: Sequence[str]) -> str:
 
 def _innermost(shown: Sequence[TreeRow]) -> dict[str, str]:
     """Return, by group name, the full name of the deepest shown row that contains the group, without `[3 others]`."""
-    told = (row for row in shown if not row.title.endswith((" other]", " others]")))
-    return {" / ".join(label): row.total.name for row in told for label in row.members}
+    single_rows = (row for row in shown if not row.title.endswith((" other]", " others]")))
+    return {" / ".join(label): row.total.name for row in single_rows for label in row.members}
 
 
 def _cut_fused(rows: list[TimeRow], limit: int) -> Iterator[TimeRow]:

@@ -123,9 +123,9 @@ def _check_alike(a: Timing, b: Timing) -> None:
         raise UsageError(f"a is a sweep of {a.axis}, b of {b.axis}; sweep the same axis in both")
     keys = [(side.grouping.by, side.grouping.depth) for side in (a, b)]
     if keys[0] != keys[1]:
-        told = [f"{by}{'' if depth is None else f' at depth {depth}'}" for by, depth in keys]
+        labels = [f"{by}{'' if depth is None else f' at depth {depth}'}" for by, depth in keys]
         raise UsageError(
-            f"a is grouped by {told[0]}, b by {told[1]}; time both with the same --by and --depth, or --group"
+            f"a is grouped by {labels[0]}, b by {labels[1]}; time both with the same --by and --depth, or --group"
         )
 
 

@@ -27,15 +27,15 @@ from analyzer.timing.attribution import (
     find_origins,
     match_kernels,
     split_time,
-    tell_kernels,
+    time_kernels,
     trace_compiled,
 )
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Point, Timing, TimingSettings
 from analyzer.timing.request import Reply, Request, Run
-from analyzer.timing.running.apart import Progress, run_apart
 from analyzer.timing.running.devices import environment
+from analyzer.timing.running.isolated import Progress, run_isolated
 from analyzer.timing.running.measure import summarize
 from analyzer.timing.running.providers import provider_name
 
@@ -87,7 +87,7 @@ def time_model(
         inputs = plan_feeds(ledger, shapes, past, npz)
     task = _Task(ledger, grouping, settings, own, membership, inputs)
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
-        reply = run_apart(task.request(folder, npz, libraries), limits or Limits(), progress)
+        reply = run_isolated(task.request(folder, npz, libraries), limits or Limits(), progress)
         points = task.points(reply)
     return task.timing(reply, points, None if shapes.sweep is None else shapes.sweep.key, stamp)
 
@@ -108,7 +108,7 @@ class _Task(Frozen):
         return Request(
             model=str(_local_file(ledger)),
             name=str(ledger.model.path),
-            points=tuple(given.feeds for given in self.inputs),
+            points=tuple(planned.feeds for planned in self.inputs),
             provider=provider_name(settings.provider),
             folder=folder,
             npz=None if npz is None else str(npz.absolute()),
@@ -125,26 +125,26 @@ class _Task(Frozen):
         """Return the measurements of each length; the file of the optimized graph must still exist."""
         origins = _trace(self.ledger, reply)
         runs = zip(self.inputs, reply.runs, strict=True)
-        return tuple(self._point(given, run, reply, origins) for given, run in runs)
+        return tuple(self._point(planned, run, reply, origins) for planned, run in runs)
 
-    def _point(self, given: Inputs, run: Run, reply: Reply, origins: Sequence[Origin | None]) -> Point:
+    def _point(self, planned: Inputs, run: Run, reply: Reply, origins: Sequence[Origin | None]) -> Point:
         shape = len(run.kernels_us), len(reply.kernels)
         runs = np.array(run.kernels_us, dtype=np.float64).reshape(shape) / 1e3
-        kernels = tell_kernels(reply.kernels, runs.mean(axis=0).tolist(), origins, self.membership)
+        kernels = time_kernels(reply.kernels, runs.mean(axis=0).tolist(), origins, self.membership)
         split = split_time(kernels, runs, self.grouping, is_own=self.own is not None)
         latency, profiled = (
             summarize(times, self.settings.schedule.precision) for times in (run.latency_ns, run.profiled_ns)
         )
         point = Point(
-            feeds=given.feeds,
+            feeds=planned.feeds,
             latency=latency,
             profiled=profiled,
             parts=split.parts,
             unattributed_ms=split.unattributed_ms,
             overhead_ms=profiled.mean - float(runs.sum(axis=1).mean()),
             kernels=kernels,
-            value=given.value,
-            axes=given.axes,
+            value=planned.value,
+            axes=planned.axes,
             overlap_ms=split.overlap_ms,
             ungrouped=split.ungrouped,
             held_nbytes=run.held_nbytes,

@@ -33,7 +33,7 @@ _COMMUTE = frozenset({"Add", "Mul", "And", "Or", "Max", "Min", "Sum"})
 _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
-_HANDING = frozenset({"Identity"})
+_IDENTITIES = frozenset({"Identity"})
 _FILLS = "ConstantOfShape"
 """Operator whose attribute is a tensor: its fill value."""
 _SKIP = frozenset({"SkipLayerNormalization", "BiasGelu", "FastGelu", "QuickGelu", "Gelu"})
@@ -84,7 +84,7 @@ class _Account(Mutable, dict=True):
     """Numbers of the parts of decomposed operators."""
     _terms: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Number of a sum -> numbers of its terms."""
-    _measured: dict[str, str] = field(default_factory=dict)
+    _shape_owners: dict[str, str] = field(default_factory=dict)
     """Number of a shape -> number of the value that has this shape."""
     _sums: dict[str, str] = field(default_factory=dict)
     """Number of a normalization that adds a residual first -> number of that sum."""
@@ -107,7 +107,7 @@ class _Account(Mutable, dict=True):
             or (node.position in carried and node.op_type not in ("Constant", _FILLS))
         }
         self._opsets = dict(self.ledger.model.opsets)
-        types = {given.name: given.dtype.name for given in self.graph.signature}
+        types = {value.name: value.dtype.name for value in self.graph.signature}
         for name in self.graph.inputs:
             if name not in stored:
                 self.numbers[name] = f"input {types.get(name, '')} {name}"
@@ -145,7 +145,7 @@ class _Account(Mutable, dict=True):
         for slot, name in enumerate(node.outputs):
             if name:
                 self.numbers[name] = first if not slot else f"{first} {slot}"
-        self._put_sum(node, first)
+        self._number_sum(node, first)
         self.made.setdefault(first, node)
         return first
 
@@ -153,27 +153,29 @@ class _Account(Mutable, dict=True):
         inputs = [self.number(name) for name in node.inputs]
         if node.position in self._opaque or len(inputs) < _FEWEST.get(node.op_type, 0):
             return f"opaque {id(self)} {node.position}"
-        if node.op_type in _HANDING and node.domain in _PLAIN:
+        if node.op_type in _IDENTITIES and node.domain in _PLAIN:
             return inputs[0]
-        if node.op_type == "Gather" and inputs[0] in self._measured:
+        if node.op_type == "Gather" and inputs[0] in self._shape_owners:
             index = self.array(node.inputs[1])
             is_place = index is not None and index.shape == (1,) and index.dtype.kind in "iu"
             if index is not None and is_place and int(index[0]) >= 0:
                 start = int(index[0])
-                return self._size(self._measured[inputs[0]], start, start + 1)
+                return self._size(self._shape_owners[inputs[0]], start, start + 1)
         if node.op_type == "Shape" and node.domain in _PLAIN:
             start, end = node.integers.get("start", 0), node.integers.get("end")
-            turned = self.made.get(inputs[0])
-            perm = turned.axes("perm") if turned is not None and turned.op_type == "Transpose" else ()
-            if turned is not None and turned.inputs and perm and not start and end is None:
-                whole = self._size(self.number(turned.inputs[0]), 0, None)
+            transpose = self.made.get(inputs[0])
+            perm = (
+                transpose.axes("perm") if transpose is not None and transpose.op_type == "Transpose" else ()
+            )
+            if transpose is not None and transpose.inputs and perm and not start and end is None:
+                whole = self._size(self.number(transpose.inputs[0]), 0, None)
                 return self._number_of("Gather", "", [whole, _constant(np.array(perm, np.int64))], {})
             found = self._size(inputs[0], start, end)
             if not start and end is None:
-                self._measured[found] = inputs[0]
+                self._shape_owners[found] = inputs[0]
             return found
         if node.domain == "com.microsoft" and node.op_type in _SKIP:
-            return self._take_apart(node, inputs)
+            return self._decompose(node, inputs)
         settings: dict[str, object] = {**node.integers, **node.settings}
         if node.op_type == _FILLS and node.position in self._carried:
             fill = self._carried[node.position].payload.array()
@@ -187,29 +189,31 @@ class _Account(Mutable, dict=True):
         settings = {"start": start, **({} if end is None else {"end": end})}
         return self._number_of("Shape", "", [value], settings)
 
-    def _put_sum(self, node: Node, first: str) -> None:
+    def _number_sum(self, node: Node, first: str) -> None:
         """Number the fourth output of SkipLayerNormalization: the sum that it normalizes."""
         if node.op_type == "SkipLayerNormalization" and len(node.outputs) > 3 and node.outputs[3]:
             self.numbers[node.outputs[3]] = self._sums.get(first, f"{first} 3")
 
-    def _take_apart(self, node: Node, inputs: Sequence[str]) -> str:
+    def _decompose(self, node: Node, inputs: Sequence[str]) -> str:
         """Decompose one of onnxruntime's fused operators into ONNX operators, and return the number of the result."""
-        given = [*inputs, "", "", "", ""]
+        operands = [*inputs, "", "", "", ""]
         if node.op_type == "SkipLayerNormalization":
-            added = self._part(node, "Add", [given[0], given[1]])
-            if given[4]:
-                added = self._part(node, "Add", [added, given[4]])
+            added = self._part(node, "Add", [operands[0], operands[1]])
+            if operands[4]:
+                added = self._part(node, "Add", [added, operands[4]])
             settings = {"epsilon": node.settings.get("epsilon", 1e-12)}
-            found = self._number_of("LayerNormalization", "", _trim([added, given[2], given[3]]), settings)
+            found = self._number_of(
+                "LayerNormalization", "", _trim([added, operands[2], operands[3]]), settings
+            )
             self._sums[found] = added
             return found
-        value = given[0]
-        if node.op_type in ("BiasGelu", "FastGelu") and given[1]:
-            value = self._part(node, "Add", [value, given[1]])
+        value = operands[0]
+        if node.op_type in ("BiasGelu", "FastGelu") and operands[1]:
+            value = self._part(node, "Add", [value, operands[1]])
         if node.op_type == "QuickGelu":
             return self._number_of("QuickGelu", "com.microsoft", [value], {**node.settings})
-        told = {"approximate": "tanh"} if node.op_type == "FastGelu" else {}
-        return self._number_of("Gelu", "", [value], told)
+        gelu_settings = {"approximate": "tanh"} if node.op_type == "FastGelu" else {}
+        return self._number_of("Gelu", "", [value], gelu_settings)
 
     def _part(self, node: Node, op_type: str, inputs: Sequence[str]) -> str:
         found = self._number_of(op_type, "", inputs, {})
@@ -221,23 +225,25 @@ class _Account(Mutable, dict=True):
         self, op_type: str, domain: str, inputs: Sequence[str], settings: Mapping[str, object]
     ) -> str:
         kept = without_defaults(op_type, domain, settings)
-        given = list(inputs)
+        operands = list(inputs)
         if op_type == "Add":  # the terms of a sum, in whatever order they are added
-            given = [term for each in inputs for term in self._terms.get(each, (each,))]
-        given = sorted(given) if op_type in _COMMUTE else given
+            operands = [term for each in inputs for term in self._terms.get(each, (each,))]
+        operands = sorted(operands) if op_type in _COMMUTE else operands
         plain = "" if domain in _PLAIN else domain
         # Another opset may have other defaults, or compute something else.
         version = self._opsets.get(plain or "ai.onnx")
-        held = repr((plain, version, op_type, given, sorted(kept.items(), key=lambda item: item[0])))
-        found = f"made {hashlib.sha256(held.encode()).hexdigest()}"
+        description = repr(
+            (plain, version, op_type, operands, sorted(kept.items(), key=lambda item: item[0]))
+        )
+        found = f"made {hashlib.sha256(description.encode()).hexdigest()}"
         if op_type == "Add":
-            self._terms[found] = tuple(given)
+            self._terms[found] = tuple(operands)
         return found
 
 
 _PLAIN = ("", "ai.onnx")
 _FEWEST = {
-    **dict.fromkeys((*_HANDING, *_SKIP, "Shape"), 1),
+    **dict.fromkeys((*_IDENTITIES, *_SKIP, "Shape"), 1),
     **dict.fromkeys(("Gather", "BiasGelu"), 2),
     "SkipLayerNormalization": 3,
 }
@@ -261,8 +267,8 @@ _VAST = 1 << 34
 
 def _constant(array: Array) -> str:
     """Return the number of a constant."""
-    held = f"{array.dtype.name} {array.shape}".encode() + array.tobytes()
-    return f"constant {hashlib.sha256(held).hexdigest()}"
+    content = f"{array.dtype.name} {array.shape}".encode() + array.tobytes()
+    return f"constant {hashlib.sha256(content).hexdigest()}"
 
 
 def _large_constant(tensor: StoredTensor) -> str | None:
@@ -307,21 +313,21 @@ def account_files(ours: Ledger, theirs: Ledger, stamp: str | None = None) -> Ver
     work.walk()
     outputs = tuple(work.outputs())
     first = next(iter(work.differences), None)
-    is_apart = any(each.agreement.verdict is Verdict.DIFFERS for each in outputs)
+    is_different = any(each.agreement.verdict is Verdict.DIFFERS for each in outputs)
     return VerifyReport(
         path=str(ours.model.path),
         against=str(theirs.model.path),
         outputs=outputs,
         values=(),
         first=None
-        if first is None or not is_apart
+        if first is None or not is_different
         else First(
             first.module, first.node, f"{first.node}: {first.found}, and {first.expected} in the other file"
         ),
         checked=sum(work.counts.values()),
         differences=tuple(work.differences),
         inputs=(),
-        uncovered=tuple(work.tell()),
+        uncovered=tuple(work.describe_uncovered()),
         stamp=stamp,
     )
 
@@ -347,7 +353,7 @@ class _Pairing:
         self.here, self.there = here, there
         self.counts: Counter[str] = Counter()
         self.differences: list[Difference] = []
-        self.spoiled: dict[str, Verdict] = {}
+        self.verdicts: dict[str, Verdict] = {}
         """Values of MODEL that differ or cannot be judged, with the verdict."""
         self.unjudged: list[str] = []
         self._small, self._small_there = small_tensors(here.graph), small_tensors(there.graph)
@@ -358,7 +364,7 @@ class _Pairing:
         """Nodes of MODEL without a counterpart in the other file."""
         self._plain: set[str] = set()
         """Numbers of the other file that one node of MODEL makes by itself."""
-        self._named: set[str] = set()
+        self._paired_by_name: set[str] = set()
         """Values of the other file whose counterpart was found by name."""
 
     def walk(self) -> None:
@@ -367,7 +373,7 @@ class _Pairing:
             if node.op_type == "Constant":
                 continue
             number = self.here.read(node)
-            before = [self.spoiled[name] for name in node.inputs if name in self.spoiled]
+            before = [self.verdicts[name] for name in node.inputs if name in self.verdicts]
             verdict = Verdict.DIFFERS if Verdict.DIFFERS in before else next(iter(before), None)
             if number.startswith("constant "):
                 self.counts["same"] += 1
@@ -377,7 +383,7 @@ class _Pairing:
                 found = self._pair_by_name(node)
                 verdict = verdict if verdict is Verdict.DIFFERS else found or verdict
             if verdict is not None:
-                self.spoiled.update((name, verdict) for name in node.outputs if name)
+                self.verdicts.update((name, verdict) for name in node.outputs if name)
         self._found.update(self.here.parts)
         self._account_for_added()
         self._account_for_others()
@@ -385,11 +391,11 @@ class _Pairing:
     def _account_for_added(self) -> None:
         """Count MODEL's unmatched nodes: parts of an operator that the other file has whole, or additions."""
         readers = _readers(self.here.graph)
-        open_ones = {name for node in self._added for name in node.outputs if name}
+        unresolved = {name for node in self._added for name in node.outputs if name}
         for node in reversed(self._added):
             outputs = [name for name in node.outputs if name]
-            if all(readers.get(name) and not open_ones.intersection(readers[name]) for name in outputs):
-                open_ones.difference_update(outputs)
+            if all(readers.get(name) and not unresolved.intersection(readers[name]) for name in outputs):
+                unresolved.difference_update(outputs)
                 self.counts["decomposed"] += 1
             else:
                 self.counts["added"] += 1
@@ -403,7 +409,7 @@ class _Pairing:
         for node in reversed(self.there.graph.nodes):
             outputs = [name for name in node.outputs if name]
             number = self.there.numbers.get(outputs[0], "") if outputs else ""
-            is_found = number in self._found or bool(self._named.intersection(outputs))
+            is_found = number in self._found or bool(self._paired_by_name.intersection(outputs))
             is_within = all(readers.get(name) and done.issuperset(readers[name]) for name in outputs)
             if node.op_type == "Constant" or is_found:
                 done.update(outputs)
@@ -414,7 +420,7 @@ class _Pairing:
             elif is_within:  # MODEL has the values computed from it
                 done.update(outputs)
                 self.counts["fused"] += 1
-            elif node.op_type not in _HANDING:
+            elif node.op_type not in _IDENTITIES:
                 missing.append(name_node(node))
         self.counts["missing"] = len(missing)
         self.unjudged += reversed(missing)
@@ -440,7 +446,7 @@ class _Pairing:
         if name is None or other is None or self.there.numbers[name] in self._found:
             self._added.append(node)
             return None  # its number is unknown there: the values computed from it decide
-        self._named.add(name)
+        self._paired_by_name.add(name)
         verdict = self._judge(node, other)
         if verdict is Verdict.NOT_COMPARED:
             self.counts[_UNJUDGED] += 1
@@ -448,30 +454,32 @@ class _Pairing:
         else:
             self.counts["changed"] += 1
             self.differences += self._describe(node, other)
-        for mine, yours in zip(node.outputs, other.outputs, strict=False):
-            if mine and yours:
-                self.here.numbers[mine] = self.there.numbers[yours]
+        for mine, theirs in zip(node.outputs, other.outputs, strict=False):
+            if mine and theirs:
+                self.here.numbers[mine] = self.there.numbers[theirs]
         return verdict
 
     def _describe(self, node: Node, other: Node) -> Iterator[Difference]:
         """Yield the differences of two nodes."""
         scopes = self.here.ledger.node_scopes, self.there.ledger.node_scopes
         module = scopes[0].get(node.place) or scopes[1].get(other.place)
-        said = name_node(node)
-        told = [*compare_nodes(node, other, self._small, self._small_there)]
-        for kind, parameter, expected, found in [each for each in told if each[0] != "input"] or told:
-            yield Difference(module, parameter, said, kind, expected, found)
-        if not told:
-            off = [
+        node_name = name_node(node)
+        differences = [*compare_nodes(node, other, self._small, self._small_there)]
+        for kind, parameter, expected, found in [
+            each for each in differences if each[0] != "input"
+        ] or differences:
+            yield Difference(module, parameter, node_name, kind, expected, found)
+        if not differences:
+            other_inputs = [
                 name
                 for name, theirs in zip(node.inputs, other.inputs, strict=False)
                 if self.here.number(name) != self.there.number(theirs)
             ]
-            name = off[0] if off else said
+            name = other_inputs[0] if other_inputs else node_name
             if self.here.array(name) is None:
-                yield Difference(module, None, said, "input", name, f"{name} with another value")
+                yield Difference(module, None, node_name, "input", name, f"{name} with another value")
             else:
-                yield Difference(module, name, said, "weight", name, f"{name} with other values")
+                yield Difference(module, name, node_name, "weight", name, f"{name} with other values")
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -486,16 +494,18 @@ class _Pairing:
         if node.op_type in MOVES:  # other axes, ends and shapes may have the same result
             return Verdict.NOT_COMPARED
         pairs = list(zip(node.inputs, other.inputs, strict=False))
-        off = [(a, b) for a, b in pairs if self.here.number(a) != self.there.number(b)]
-        if not off:
+        other_inputs = [(a, b) for a, b in pairs if self.here.number(a) != self.there.number(b)]
+        if not other_inputs:
             ours, theirs = ({**each.integers, **each.settings} for each in (node, other))
             both = any(repr(ours[key]) != repr(theirs[key]) for key in ours.keys() & theirs.keys())
             return Verdict.DIFFERS if both else Verdict.NOT_COMPARED
-        return Verdict.DIFFERS if all(self._is_other(*each) for each in off) else Verdict.NOT_COMPARED
+        return (
+            Verdict.DIFFERS if all(self._is_other(*each) for each in other_inputs) else Verdict.NOT_COMPARED
+        )
 
-    def _is_other(self, mine: str, yours: str) -> bool:
+    def _is_other(self, mine: str, theirs: str) -> bool:
         """Whether two values with different numbers are known to differ, beyond rounding and detours."""
-        a, b = self.here.array(mine), self.there.array(yours)
+        a, b = self.here.array(mine), self.there.array(theirs)
         if a is not None and b is not None:
             if a.shape != b.shape or a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":
                 return False
@@ -512,7 +522,7 @@ class _Pairing:
         number = self.here.number(mine)
         if number not in self._known:
             return False
-        ends = (number, self.there.number(yours))
+        ends = (number, self.there.number(theirs))
         return not any(self._leads(*way) for way in (ends, ends[::-1]))
 
     def _leads(self, start: str, end: str) -> bool:
@@ -549,7 +559,7 @@ class _Pairing:
         here, there = self.here.graph.outputs, self.there.graph.outputs
         for at, name in enumerate(here):
             other = name if name in there else there[at] if at < len(there) else ""
-            verdict = self.spoiled.get(name, Verdict.SAME)
+            verdict = self.verdicts.get(name, Verdict.SAME)
             if not other or self.here.number(name) != self.there.number(other):
                 verdict = Verdict.DIFFERS if verdict is Verdict.DIFFERS else Verdict.NOT_COMPARED
             node = next((node for node in self.here.graph.nodes if name in node.outputs), None)
@@ -562,16 +572,16 @@ class _Pairing:
         for name in there[len(here) :]:
             yield Pairing("", name, "", "", None, Agreement(None, None, None, Verdict.NOT_COMPARED))
 
-    def tell(self) -> Iterator[str]:
+    def describe_uncovered(self) -> Iterator[str]:
         """Yield the counts, which add up to all operators, and the names of the operators that are not judged."""
         kinds = ("same", "decomposed", "fused", "folded", "moved", "changed", "missing", "added", _UNJUDGED)
-        told = ", ".join(f"{self.counts[kind]:,} {kind}" for kind in kinds)
-        yield f"nothing was run; operators: {told}"
+        summary = ", ".join(f"{self.counts[kind]:,} {kind}" for kind in kinds)
+        yield f"nothing was run; operators: {summary}"
         if self.unjudged:
             names = ", ".join(self.unjudged[:_MOST])
             rest = f", and {len(self.unjudged) - _MOST:,} more" if len(self.unjudged) > _MOST else ""
-            many = format_many(len(self.unjudged), "operator")
-            yield f"no verdict on {many}, which the other file may compute in another form: {names}{rest}"
+            count = format_many(len(self.unjudged), "operator")
+            yield f"no verdict on {count}, which the other file may compute in another form: {names}{rest}"
 
 
 _MOST = 8

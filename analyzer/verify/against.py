@@ -21,26 +21,26 @@ from analyzer.process.child import Limits
 from analyzer.records import Frozen, field, replace
 from analyzer.text import format_many, printable, shorten
 from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
-from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
     COMPARING,
     Bend,
     Choice,
-    Stillness,
+    ConstantNodes,
     find_bends,
     find_choices,
-    find_still,
+    find_single_output_nodes,
     find_thresholds,
     find_unread,
     is_bent_there,
     is_chosen_there,
+    is_constant_there,
     is_explained,
-    is_still_there,
     keeps_order,
 )
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
-from analyzer.verify.given import GivenInputs
+from analyzer.verify.inputs import GivenInputs
+from analyzer.verify.messages import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.parting import (
     Cause,
     Parted,
@@ -48,11 +48,11 @@ from analyzer.verify.parting import (
     Seen,
     find_parted,
     makers_of,
+    mark_bad_calls,
     record_pass,
-    settle,
 )
 from analyzer.verify.prints import HUGE, Finder, Print, is_like, noise_between, print_of, scale_between
-from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, find_shared_biases, weigh
+from analyzer.verify.quantizers import Judge, combine_runs, contradicted, find_odd_biases, find_shared_biases
 from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
@@ -72,7 +72,7 @@ WEIGHED = 3
 """Number of runs whose values quantizers are compared with."""
 DEAD = "no output depends on it"
 """Text for a parameter that the file holds without use; the reason must still be found."""
-TRADED = "it is read in place of another tensor"
+SWAPPED = "it is read in place of another tensor"
 """Text for a parameter whose values the file has, but reads in another's place."""
 NOWHERE = "[nowhere]"
 """Name for a value that the file does not have."""
@@ -85,9 +85,9 @@ class Known(Frozen):
 
     suspects: Mapping[str, str] = field(default_factory=dict)
     """Parameters and buffers whose values in the file are not PyTorch's, each with the reason."""
-    strangers: Mapping[str, str] = field(default_factory=dict)
+    unexplained: Mapping[str, str] = field(default_factory=dict)
     """Stored tensors that nothing in PyTorch explains, each with the reason."""
-    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stored_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Stored tensors of each parameter and buffer."""
 
 
@@ -127,7 +127,7 @@ def verify_module(
     """
     with Runner(limits or Limits()) as runner:
         bench = Bench(ledger, side, runner, local_path(ledger), known or Known())
-        bench.give(given)
+        bench.use_inputs(given)
         bench.open_twin()
         return bench.verify(against, seeds, notes, exchange, stamp)
 
@@ -180,11 +180,11 @@ class Bench:
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
         self.is_apart = False
-        self.given: Mapping[str, Array] = {}
+        self.read_inputs: Mapping[str, Array] = {}
         """Inputs that are read from files, all of them; empty where inputs are made."""
         self.files: Mapping[str, str] = {}
         """File that each of these inputs was read from."""
-        self.off = set[str]()
+        self.differing_outputs = set[str]()
         """Names of the outputs that differ."""
         self.codes: list[str] = []
         """Sentences about cases that remain untested: quantizers, choices, inner values."""
@@ -193,21 +193,21 @@ class Bench:
         self.execution = PLAIN
         self.tolerance = Tolerance()
         self.side.carrier = self.half
-        self._taint()
+        self._collect_unexplained()
         self.finder = Finder({})
         self.is_between = False
-        """Whether the stranger stands between right values and the weights of the calls that part."""
+        """Whether the unexplained tensor stands between right values and the weights of the calls that part."""
         self.odd: Odd | None = None
         """Oddity before the weights of the call that parts, as far as the graph alone shows it."""
 
-    def give(self, given: GivenInputs | None) -> None:
+    def use_inputs(self, given: GivenInputs | None) -> None:
         """Use inputs that were read from files.
 
         Raises:
             UsageError: inputs are missing, or not the file's.
         """
         if given is not None:
-            self.given, self.files = given.arrays(self.ledger), given.files
+            self.read_inputs, self.files = given.arrays(self.ledger), given.files
 
     def verify(
         self,
@@ -226,7 +226,7 @@ class Bench:
             if not is_apart:
                 break
         self.is_apart = is_apart
-        self.off = {name for name, found in outputs.items() if found.verdict is Verdict.DIFFERS}
+        self.differing_outputs = {name for name, found in outputs.items() if found.verdict is Verdict.DIFFERS}
         values, first, cause = self.look_inside(is_apart=is_apart)
         differences: tuple[Difference, ...] = () if cause is None else (cause,)
         if not is_apart and self.twin is not None:
@@ -235,7 +235,7 @@ class Bench:
             outputs, first, differences = self.look_at_choices(outputs, first, differences)
         costs = None if is_apart or exchange is None else self.measure_costs(exchange)
         drift = None if exchange is None or exchange.is_made_up else self.measure_drift(exchange)
-        if exchange is not None and exchange.held and (costs is None or exchange.original is None):
+        if exchange is not None and exchange.tensors and (costs is None or exchange.original is None):
             self.codes.append(
                 f"the cost of rounded weights: {self.there} computes with the file's, not those of {against}"
             )
@@ -279,7 +279,7 @@ class Bench:
             depth = 1 + max((depths.get(name, 0) for name in inputs), default=0)
             depths.update(dict.fromkeys(outputs, depth))
         self.depths = depths
-        self._taint_twin()
+        self._collect_unexplained_twin()
 
     def other_readings(self) -> Iterator[Reading]:
         """Yield the other possible readings: quantizers that cut nothing, numbers rounded as the file's are."""
@@ -390,8 +390,8 @@ class Bench:
 
         A name that already has two sizes in the first run tells nothing.
         """
-        first, named = self._named_sizes(self.feeds[0] if self.feeds else {}), self._named_sizes(feeds)
-        if any(len(sizes) > 1 and len(first.get(name, ())) <= 1 for name, sizes in named.items()):
+        first, current = self._named_sizes(self.feeds[0] if self.feeds else {}), self._named_sizes(feeds)
+        if any(len(sizes) > 1 and len(first.get(name, ())) <= 1 for name, sizes in current.items()):
             return False
         return all(
             len(shape) == len(value.sizes)
@@ -418,8 +418,8 @@ class Bench:
 
         With several seeds, runs with length one, with the greatest length, and with unseen rows of tables follow.
         """
-        if self.given:
-            yield seeds[0], dict(self.given)
+        if self.read_inputs:
+            yield seeds[0], dict(self.read_inputs)
             return
         kinds = self.side.kinds
         for at, seed in enumerate(seeds):
@@ -430,7 +430,7 @@ class Bench:
                 if kind in kinds:
                     yield seeds[1], self.side.feeds(seeds[1], kind)
         at = 0 if len(seeds) > 1 else _NEVER
-        while (feeds := self.side.covering(at)) is not None:
+        while (feeds := self.side.make_covering_inputs(at)) is not None:
             yield seeds[0], feeds
             at += 1
 
@@ -441,7 +441,7 @@ class Bench:
         try:
             return feeds, self._compare_once(feeds)
         except ExportError:
-            whole = {} if self.given else self.side.feeds(seed, "whole")
+            whole = {} if self.read_inputs else self.side.feeds(seed, "whole")
             shapes = {name: each.shape for name, each in feeds.items()}
             if shapes != {name: each.shape for name, each in whole.items()} or all(
                 np.array_equal(each, whole[name]) for name, each in feeds.items()
@@ -455,36 +455,36 @@ class Bench:
         try:
             theirs = self.runner.run(self.subject, self.graph.outputs, feeds, execution=self.execution)
         except TimingError as error:
-            said = str(error)
-            if _DOES_NOT_RUN in said and not any(each in said.lower() for each in _OF_MEMORY):
-                node = _AT_NODE.search(said)
-                rest = shorten(said.partition(_DOES_NOT_RUN)[2], _NODE)
+            message = str(error)
+            if _DOES_NOT_RUN in message and not any(each in message.lower() for each in _OF_MEMORY):
+                node = _AT_NODE.search(message)
+                rest = shorten(message.partition(_DOES_NOT_RUN)[2], _NODE)
                 where = rest if node is None else f"{node[1]} node {node[2]}"
                 raise _RefusedSizesError(where) from error
             raise
         places = match_outputs([*self.graph.outputs], theirs, ours)
-        made = {}
+        agreements = {}
         coarse: dict[str, Array] = {}
         for name in self.graph.outputs:
             place = places.get(name)
             if place is None or name not in theirs:
-                made[name] = _LOST
+                agreements[name] = _LOST
                 continue
             other = exact[place][1] if len(exact) == len(ours) else None
-            mine, yours = ours[place][1], theirs[name]
-            if mine.dtype != yours.dtype and mine.dtype.kind == yours.dtype.kind == "f":
-                yours = yours.astype(mine.dtype)
+            expected, actual = ours[place][1], theirs[name]
+            if expected.dtype != actual.dtype and expected.dtype.kind == actual.dtype.kind == "f":
+                actual = actual.astype(expected.dtype)
             depth = self.depths.get(name, 1)
-            found = compare_values(mine, yours, other, depth, self.tolerance)
+            found = compare_values(expected, actual, other, depth, self.tolerance)
             if found.verdict is Verdict.DIFFERS and self.is_coarse:
                 coarse = coarse or self._coarse(feeds)
-                found = compare_values(mine, yours, other, depth, self.tolerance, coarse.get(name))
+                found = compare_values(expected, actual, other, depth, self.tolerance, coarse.get(name))
             if self.refused and found.verdict is Verdict.DIFFERS:  # how much the codes round off is unknown
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
                 )
-            made[name] = found
-        return made
+            agreements[name] = found
+        return agreements
 
     def _coarse(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs of kernels with their largest possible error."""
@@ -529,28 +529,28 @@ class Bench:
         known = self.runner.prints(self.subject, self._names(), feeds)
         self.finder = self._find_in(known, feeds)
         passed = self._record(feeds)
-        settle(passed, self.finder)
+        mark_bad_calls(passed, self.finder)
         if self._is_behind_all(passed, known):
-            return [*self._rows(passed, known, None)], *self._tell_outputs(passed, known)
+            return [*self._rows(passed, known, None)], *self._describe_outputs(passed, known)
         parted = find_parted(self.side, feeds, passed, self.finder, self._numbers(), self._is_known)
         rows = [*self._rows(passed, known, None if parted is None else parted.call.number)]
         if parted is None:
-            return rows, *self._tell_outputs(passed, known)
-        return rows, *self._tell(passed, parted, known)
+            return rows, *self._describe_outputs(passed, known)
+        return rows, *self._describe_parting(passed, parted, known)
 
     def _is_behind_all(self, passed: Pass, known: Mapping[str, Print]) -> bool:
         """Whether the file has the right value of each output that differs, and puts out something computed from it."""
         theirs = passed.recording.outputs
         places = match_outputs([*self.graph.outputs], known, theirs)
-        for name in self.off:
+        for name in self.differing_outputs:
             place = places.get(name)
             wanted = None if place is None else print_of(theirs[place][1])
-            made = next((s for s in reversed(passed.seen) if s.is_telling and wanted in s.prints), None)
+            made = next((s for s in reversed(passed.seen) if s.is_identifiable and wanted in s.prints), None)
             if made is None or made.found is None or not made.found.is_ordered or made.found.name == name:
                 return False
             if name in known and is_like(made.prints[0], known[name], max(made.noises)):
                 return False
-        return bool(self.off)
+        return bool(self.differing_outputs)
 
     def _record(self, feeds: Mapping[str, Array]) -> Pass:
         """Record the module's pass; for half precision, round its numbers so that most of it is in the file."""
@@ -562,41 +562,51 @@ class Bench:
             self._round(rounds, exact)
             found[rounds, exact] = record_pass(self.side, feeds)
         for each in found.values():
-            settle(each, self.finder)
+            mark_bad_calls(each, self.finder)
         best = min(found, key=lambda one: sum(seen.found is None for seen in found[one].seen))
         self._round(*best)
         return found[best]
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
         """Whether the cause is known already, from the reconciliation or the graph, so that nothing has to be tried."""
-        said = [self.known.suspects.get(name) for name in parted.call.parameters]
-        if any(each is not None and each != DEAD for each in said) or self._traded(passed, parted):
+        reasons = [self.known.suspects.get(name) for name in parted.call.parameters]
+        if any(each is not None and each != DEAD for each in reasons) or self._find_swapped_call(
+            passed, parted
+        ):
             return True
-        if self._stranger(passed, parted) is not None:
+        if self._find_unexplained(passed, parted) is not None:
             return True
-        self.odd = self._read(passed, parted)
+        self.odd = self._find_oddity(passed, parted)
         return self.odd is not None and self.odd.is_sure
 
-    def _past_dead(self, passed: Pass, parted: Parted) -> Odd | None:
+    def _find_past_dead(self, passed: Pass, parted: Parted) -> Odd | None:
         """Return an oddity in the inputs of the first call that the file has, if the calls before it are left out."""
         call = next((each for each in parted.later if self.reader.anchor(each) is not None), None)
         if call is None or call is parted.call:
             return None
         right, makers = self.right_values(passed), makers_of(call, passed)
-        odd = self.reader.look_before(call, makers, right, lambda n: _called(passed.seen[n].call))
-        return odd if odd is not None and odd.kind == "input" else self._early(call, passed, parted, right)
+        odd = self.reader.look_before(call, makers, right, lambda n: _describe_call(passed.seen[n].call))
+        return (
+            odd
+            if odd is not None and odd.kind == "input"
+            else self._find_early_input(call, passed, parted, right)
+        )
 
-    def _cut(self, passed: Pass, parted: Parted) -> Odd | None:
+    def _find_skipped_calls(self, passed: Pass, parted: Parted) -> Odd | None:
         """Return the oddity of a call that reads too early a value, if parameters and the parting call are left out."""
-        said = self.known.suspects
-        if DEAD not in said.values() or self.known.strangers or self.reader.anchor(parted.call) is not None:
+        reasons = self.known.suspects
+        if (
+            DEAD not in reasons.values()
+            or self.known.unexplained
+            or self.reader.anchor(parted.call) is not None
+        ):
             return None
-        odd = self._past_dead(passed, parted)
-        wrong = [name for name in said if said[name] != DEAD and self.reader.is_read(name)]
+        odd = self._find_past_dead(passed, parted)
+        wrong = [name for name in reasons if reasons[name] != DEAD and self.reader.is_read(name)]
         place = odd and (odd.module or _path(odd.call.module))
         return odd if all(name.rpartition(".")[0] == place for name in wrong) else None
 
-    def _early(
+    def _find_early_input(
         self, call: Call, passed: Pass, parted: Parted, right: Mapping[str, Collection[int]]
     ) -> Odd | None:
         """Return an oddity in the inputs of the first module after the calls that are left out; the file has `call`."""
@@ -609,25 +619,29 @@ class Bench:
         before = [each for each in parted.later if each.number < firsts[module]]
         if not before:
             return None
-        wanted = f"the result of {_called(before[-1])}"
-        held = f"it reads the result of {_called(passed.seen[min(reads)].call)}"
-        return Odd(call, "input", wanted, held, module=module)
+        wanted = f"the result of {_describe_call(before[-1])}"
+        actual = f"it reads the result of {_describe_call(passed.seen[min(reads)].call)}"
+        return Odd(call, "input", wanted, actual, module=module)
 
-    def _traded(self, passed: Pass, parted: Parted) -> Call | None:
+    def _find_swapped_call(self, passed: Pass, parted: Parted) -> Call | None:
         """Return a call whose result the parting call needs, and whose weight the file reads elsewhere."""
-        made = (passed.seen[number].call for number in reversed(parted.expected or ()))
+        needed_calls = (passed.seen[number].call for number in reversed(parted.expected or ()))
         return next(
-            (call for call in made if any(self.known.suspects.get(n) == TRADED for n in call.parameters)),
+            (
+                call
+                for call in needed_calls
+                if any(self.known.suspects.get(n) == SWAPPED for n in call.parameters)
+            ),
             None,
         )
 
-    def _read(self, passed: Pass, parted: Parted) -> Odd | None:
+    def _find_oddity(self, passed: Pass, parted: Parted) -> Odd | None:
         """Return an oddity before the weights of the first calls that part, which no sibling layer has."""
         right = self.right_values(passed)
         reader, found = self.reader, None
         if parted.expected is not None:
             look = reader.look_before if reader.anchor(parted.call) is not None else reader.look_beside
-            found = look(parted.call, parted.expected, right, lambda n: _called(passed.seen[n].call))
+            found = look(parted.call, parted.expected, right, lambda n: _describe_call(passed.seen[n].call))
             if found is not None and (found.kind != "operator" or found.is_sure):
                 return found
         names = {
@@ -635,36 +649,36 @@ class Bench:
             for value, calls in right.items()
         }
         paths = {_path(module.module) for module in passed.recording.modules}
-        weighty = next((call for call in parted.chain if reader.anchor(call) is not None), None)
-        if weighty is None:
+        weighted_call = next((call for call in parted.chain if reader.anchor(call) is not None), None)
+        if weighted_call is None:
             return found
-        if weighty is not parted.call and parted.expected is not None:
-            given = {number for name in parted.frontier for number in right.get(name, ())}
-            again = reader.look_between(weighty, parted.chain, given, right)
-            if again is not None:
-                return again
-        if reader.has_sibling(weighty, paths):
-            return reader.beside_sibling(weighty, paths, names)
+        if weighted_call is not parted.call and parted.expected is not None:
+            frontier_calls = {number for name in parted.frontier for number in right.get(name, ())}
+            oddity_between = reader.look_between(weighted_call, parted.chain, frontier_calls, right)
+            if oddity_between is not None:
+                return oddity_between
+        if reader.has_sibling(weighted_call, paths):
+            return reader.beside_sibling(weighted_call, paths, names)
         return found
 
     @cached_property
     def reader(self) -> Reader:
         """Graph that runs, indexed by the nodes that read each of PyTorch's weights."""
         tensors = {tensor.name: tensor for tensor in self.graph.tensors}
-        held = self.known.held
-        return Reader(self._edges(), self._takes, self.graph.outputs, self.makers, tensors, held)
+        stored_names = self.known.stored_names
+        return Reader(self._edges(), self._takes, self.graph.outputs, self.makers, tensors, stored_names)
 
     def right_values(self, passed: Pass) -> dict[str, set[int]]:
         """Return the file's values that equal results of calls, with the numbers of these calls."""
-        right, turned, ordered = dict[str, set[int]](), set[str](), set[str]()
+        right, reordered, ordered = dict[str, set[int]](), set[str](), set[str]()
         for each in passed.seen:
             if each.found is None:
                 continue
             for print_, noise in zip(each.prints, each.noises, strict=True):
-                for like in self.finder.all_like(print_, noise) if print_.is_telling else ():
+                for like in self.finder.all_like(print_, noise) if print_.is_identifiable else ():
                     right.setdefault(like.name, set()).add(each.call.number)
-                    (ordered if like.is_ordered else turned).add(like.name)
-        return self.reader.without_reordered(right, turned - ordered)
+                    (ordered if like.is_ordered else reordered).add(like.name)
+        return self.reader.without_reordered(right, reordered - ordered)
 
     def _names(self) -> list[str]:
         """Return the names of the running values that outputs depend on, in their order."""
@@ -698,7 +712,7 @@ class Bench:
             if module.made is None:
                 continue
             seen = passed.seen[module.made]
-            if not any(each.is_telling for each in seen.prints):
+            if not any(each.is_identifiable for each in seen.prints):
                 continue
             if seen.found is None:
                 if not seen.is_bad:
@@ -708,7 +722,7 @@ class Bench:
                 if until is not None and module.made >= until:
                     return
                 continue
-            at = next(i for i, each in enumerate(seen.prints) if each.is_telling)
+            at = next(i for i, each in enumerate(seen.prints) if each.is_identifiable)
             off = noise_between(seen.prints[at], known[seen.found.name]) if seen.found.is_ordered else None
             size, noise = seen.prints[at].size, seen.noises[at]
             error = None if off is None else decibel(size, off)
@@ -732,82 +746,96 @@ class Bench:
         kept = [each for each in found if each and math.isfinite(each) and 1e-15 < abs(each) < 1e6]
         return [float(np.float32(each)) for each in kept[:48]]
 
-    def _tell(
+    def _describe_parting(
         self, passed: Pass, parted: Parted, known: Mapping[str, Print]
     ) -> tuple[First, Difference | None]:
         """Describe where the two sides part, and why."""
         node = self._node_after(passed, parted)
-        said = name_node(node) if node is not None else ""
+        node_name = name_node(node) if node is not None else ""
         cause = parted.cause
         if cause is not None and (self.odd is None or cause.explained > 1 or cause.of < _WEAK):
             module = _path(cause.module)
-            what = "" if cause.kind in ("weight", "layer") else f"{self.call_it(passed, cause)}: "
+            what = "" if cause.kind in ("weight", "layer") else f"{self.name_part(passed, cause)}: "
             reason = f"{what}{cause.found}, and {cause.expected} in {self.there}"
-            told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
-            return First(module, said or module, reason), told
+            difference = Difference(
+                module, None, node_name or module, cause.kind, cause.expected, cause.found
+            )
+            return First(module, node_name or module, reason), difference
         module, call = _path(parted.call.module), parted.call
-        if (odd := self._cut(passed, parted)) is not None:
+        if (odd := self._find_skipped_calls(passed, parted)) is not None:
             module = odd.module or _path(odd.call.module)
-            told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
-            return First(module, said or module, odd.tell(self.there)), told
-        traded = self._traded(passed, parted)
-        for each in (*parted.chain[:1], *([traded] if traded else ()), *parted.chain[1:6]):
+            difference = Difference(module, None, node_name or module, odd.kind, odd.expected, odd.found)
+            return First(module, node_name or module, odd.describe(self.there)), difference
+        swapped_call = self._find_swapped_call(passed, parted)
+        for each in (*parted.chain[:1], *([swapped_call] if swapped_call else ()), *parted.chain[1:6]):
             wrong = [name for name in each.parameters if name in self.known.suspects]
-            if wrong and self.known.suspects[wrong[0]] == DEAD and (odd := self._past_dead(passed, parted)):
+            if (
+                wrong
+                and self.known.suspects[wrong[0]] == DEAD
+                and (odd := self._find_past_dead(passed, parted))
+            ):
                 module = _path(odd.call.module)
-                told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
-                return First(module, said or module, odd.tell(self.there)), told
+                difference = Difference(module, None, node_name or module, odd.kind, odd.expected, odd.found)
+                return First(module, node_name or module, odd.describe(self.there)), difference
             if wrong:
                 module = _path(each.module)
-                held = self.known.suspects[wrong[0]]
-                reads = self._reader_of(wrong[0]) or said or module
-                told = Difference(module, wrong[0], reads, "weight", f"{wrong[0]} of {self.there}", held)
-                return First(module, reads, f"{wrong[0]}: {held}"), told
-        stranger = self._stranger(passed, parted)
-        if stranger is not None:
-            name, where = stranger
+                actual = self.known.suspects[wrong[0]]
+                reads = self._reader_of(wrong[0]) or node_name or module
+                difference = Difference(
+                    module, wrong[0], reads, "weight", f"{wrong[0]} of {self.there}", actual
+                )
+                return First(module, reads, f"{wrong[0]}: {actual}"), difference
+        unexplained = self._find_unexplained(passed, parted)
+        if unexplained is not None:
+            name, where = unexplained
             lost = self.reader.is_replaced(call, where.op_type, where.outputs[0])
             if not lost and self._is_in_place(call, where, passed, parted):
                 lost = next((each for each in call.parameters if each.endswith("weight")), "")
             if not lost:
-                near = self._made_before if self.is_between else self._beside
-                module = near(where, passed) or self._beside(where, passed) or module
+                near = self._find_maker_module if self.is_between else self._find_module
+                module = near(where, passed) or self._find_module(where, passed) or module
             instead = f" for {lost}" if lost else ""
-            held = f"{where.op_type} with {name}{instead}, which {self.there} does not have"
-            told = Difference(module, name, name_node(where), "planted", "no such node", held)
-            return First(module, name_node(where), held), told
+            actual = f"{where.op_type} with {name}{instead}, which {self.there} does not have"
+            difference = Difference(module, name, name_node(where), "planted", "no such node", actual)
+            return First(module, name_node(where), actual), difference
         expected = passed.seen[call.number].prints
         for print_ in expected:
             for name, other in Finder(known).of_size(print_.numel):
                 factor = scale_between(print_, other)
                 if factor is not None and abs(factor - 1) > 1e-4:
-                    held = f"{factor:g} times the value in {self.there} ({name})"
-                    told = Difference(
-                        module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
+                    actual = f"{factor:g} times the value in {self.there} ({name})"
+                    difference = Difference(
+                        module, None, node_name or module, "constant", "scale 1", f"scale {factor:g}"
                     )
-                    return First(module, said or module, held), told
+                    return First(module, node_name or module, actual), difference
         if self.odd is not None:
             odd = self.odd
             module = odd.module or (_path(odd.call.module) if call.parameters else module)
-            told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
-            return First(module, said or module, odd.tell(self.there)), told
+            difference = Difference(module, None, node_name or module, odd.kind, odd.expected, odd.found)
+            return First(module, node_name or module, odd.describe(self.there)), difference
         for bias, (least, most) in find_shared_biases(self.graph).items():
-            own = next((each for each in call.parameters if bias in self.known.held.get(each, ())), None)
+            own = next(
+                (each for each in call.parameters if bias in self.known.stored_names.get(each, ())), None
+            )
             if own is not None:
-                held = f"its codes are read with scales from {least:.4g} to {most:.4g}; only one can be right"
-                told = Difference(module, bias, said or module, "quantizer", "codes of one scale", held)
-                return First(module, said or module, f"{own}: {held}"), told
-        reason = f"the file lacks the result of {self.call_that(call)}"
+                actual = (
+                    f"its codes are read with scales from {least:.4g} to {most:.4g}; only one can be right"
+                )
+                difference = Difference(
+                    module, bias, node_name or module, "quantizer", "codes of one scale", actual
+                )
+                return First(module, node_name or module, f"{own}: {actual}"), difference
+        reason = f"the file lacks the result of {self.name_missing_call(call)}"
         static = self._static(passed, parted)
         if static is not None:
-            module, (kind, wanted, held) = static
-            told = Difference(module, None, said or module, kind, wanted, held)
-            return First(module, said or module, f"{held}, and {wanted} in {self.there}"), told
-        return First(module, said or module, reason), None
+            module, (kind, wanted, actual) = static
+            difference = Difference(module, None, node_name or module, kind, wanted, actual)
+            return First(module, node_name or module, f"{actual}, and {wanted} in {self.there}"), difference
+        return First(module, node_name or module, reason), None
 
     def _reader_of(self, parameter: str) -> str:
         """Return the name of the first node that reads a tensor of a parameter, or of its name; "" where none does."""
-        names = {parameter, *self.known.held.get(parameter, ())}
+        names = {parameter, *self.known.stored_names.get(parameter, ())}
         return next((name_node(node) for node in self.graph.nodes if not names.isdisjoint(node.inputs)), "")
 
     def _is_in_place(self, call: Call, node: Node, passed: Pass, parted: Parted) -> bool:
@@ -826,11 +854,11 @@ class Bench:
             and not self.reader.leads_to(node.outputs[0], call)
         )
 
-    def call_it(self, passed: Pass, cause: Cause) -> str:
+    def name_part(self, passed: Pass, cause: Cause) -> str:
         """Return the name, for messages, of the part that the file replaces."""
         return _class_of(passed, cause.module)
 
-    def call_that(self, call: Call) -> str:
+    def name_missing_call(self, call: Call) -> str:
         """Return the name, for messages, of a call whose value is nowhere in the file."""
         return f"{call.operator} of {call.class_name}"
 
@@ -875,115 +903,137 @@ class Bench:
                 yield node
                 reached.update(node.outputs)
 
-    def _stranger(self, passed: Pass, parted: Parted) -> tuple[str, Node] | None:
+    def _find_unexplained(self, passed: Pass, parted: Parted) -> tuple[str, Node] | None:
         """Return a stored tensor that nothing in PyTorch explains, and the node that reads it before the parting calls.
 
         The search ends at the node that reads the weights of the first of these calls with weights in the file.
         """
-        forged = {name for name, said in self.known.suspects.items() if said not in (DEAD, TRADED)}
-        if not self.tainted and not self.carriers and not forged:
+        suspect_names = {
+            name for name, reason in self.known.suspects.items() if reason not in (DEAD, SWAPPED)
+        }
+        if not self.unexplained_values and not self.unexplained_nodes and not suspect_names:
             return None
         right = self.right_values(passed)
-        weighty = [call for call in parted.chain if self.reader.anchor(call) is not None]
-        given = {number for name in parted.frontier for number in right.get(name, ())}
+        weighted_calls = [call for call in parted.chain if self.reader.anchor(call) is not None]
+        frontier_calls = {number for name in parted.frontier for number in right.get(name, ())}
         self.is_between = True
         first: tuple[str, Node] | None = None
-        for call in weighty[:1]:
-            forged -= {name for each in parted.chain for name in each.parameters}
-            for edge in self.reader.between(call, given, right):
+        for call in weighted_calls[:1]:
+            suspect_names -= {name for each in parted.chain for name in each.parameters}
+            for edge in self.reader.between(call, frontier_calls, right):
                 # The last one in this order is the first of the way.
-                first = self._strange(edge, forged) or first
+                first = self._find_unexplained_input(edge, suspect_names) or first
         if first is not None:
             return first
         self.is_between = False
         found = {each.found.name for each in passed.seen if each.found is not None}
-        for node in [*self._region(parted, found)][: 3 if weighty else 24]:
-            name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
-            name = name or self.carriers.get(node.place)
+        for node in [*self._region(parted, found)][: 3 if weighted_calls else 24]:
+            name = next(
+                (self.unexplained_values[each] for each in node.inputs if each in self.unexplained_values),
+                None,
+            )
+            name = name or self.unexplained_nodes.get(node.place)
             if name is not None:
                 return name, node
         return None
 
-    def _strange(self, edge: Edge, forged: set[str]) -> tuple[str, Node] | None:
+    def _find_unexplained_input(self, edge: Edge, suspect_names: set[str]) -> tuple[str, Node] | None:
         """Return a node's input that PyTorch lacks, or has elsewhere under this name, with the node."""
         inputs, outputs, _ = edge
         if not self.reader.before(edge):
             return None
         node = self.makers.get(outputs[0])
-        name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
+        name = next(
+            (self.unexplained_values[each] for each in inputs if each in self.unexplained_values), None
+        )
         if name is not None:
-            readers = (n for n in self.graph.nodes if {*n.inputs} & ({*inputs} & {*self.tainted} | {name}))
+            readers = (
+                n for n in self.graph.nodes if {*n.inputs} & ({*inputs} & {*self.unexplained_values} | {name})
+            )
             node = node or next(readers, None)
             return None if node is None else (name, node)
-        strange = sorted(self.reader.parameters_of(edge) & forged)
-        if strange and node is not None:
-            return f"a tensor named {strange[0]}", node
-        return (self.carriers[node.place], node) if node is not None and node.place in self.carriers else None
+        suspect_inputs = sorted(self.reader.parameters_of(edge) & suspect_names)
+        if suspect_inputs and node is not None:
+            return f"a tensor named {suspect_inputs[0]}", node
+        return (
+            (self.unexplained_nodes[node.place], node)
+            if node is not None and node.place in self.unexplained_nodes
+            else None
+        )
 
-    def _made_before(self, node: Node, passed: Pass) -> str | None:
+    def _find_maker_module(self, node: Node, passed: Pass) -> str | None:
         """Return the module that makes the right value which a node reads, across nodes that only move it."""
         right = self.right_values(passed)
         made = (right.get(self.reader.past(name, right)) for name in node.inputs)
         number = next((min(calls) for calls in made if calls), None)
         return (passed.seen[number].call.module.partition("#")[0] or None) if number is not None else None
 
-    def _beside(self, node: Node, passed: Pass) -> str | None:
+    def _find_module(self, node: Node, passed: Pass) -> str | None:
         """Return the module of a node, from the file's metadata and names, or from the call whose value it reads.
 
         The name of a stored tensor that PyTorch lacks tells nothing.
         """
         own = self.ledger.node_scopes.get(node.place)
-        if own in {name.rpartition(".")[0] for name in node.inputs if name in self.known.strangers}:
+        if own in {name.rpartition(".")[0] for name in node.inputs if name in self.known.unexplained}:
             own = None
-        made = {each.found.name: each.call for each in passed.seen if each.found is not None}
-        found = next((_path(made[name].module) for name in node.inputs if name in made), None)
+        calls_by_value = {each.found.name: each.call for each in passed.seen if each.found is not None}
+        found = next(
+            (_path(calls_by_value[name].module) for name in node.inputs if name in calls_by_value), None
+        )
         is_known = own is not None and own in {_path(module.module) for module in passed.recording.modules}
         is_within = found is not None and found.startswith(f"{own}.")
         return own if is_known and not is_within else found
 
-    def _taint(self) -> None:
-        """Collect the values that come from strangers and from no input: each with the name of its stranger."""
-        self.tainted = dict[str, str]()
-        self.carriers = dict[Place, str]()
+    def _collect_unexplained(self) -> None:
+        """Collect the values that come from unexplained tensors and from no input: each with the name of its tensor."""
+        self.unexplained_values = dict[str, str]()
+        self.unexplained_nodes = dict[Place, str]()
         stored = {}
         for entry in self.ledger.entries:
             tensor = entry.tensor
-            if tensor.name not in self.known.strangers:
+            if tensor.name not in self.known.unexplained:
                 continue
             # A tensor elsewhere belongs to the node that holds the body, or to those that call the function.
             if tensor.graph_path != self.graph.path:
                 holder = self._holder(tensor.graph_path)
                 callers = self._callers(tensor.graph_path) if holder is None else [holder]
-                self.carriers.update(dict.fromkeys(callers, tensor.name))
+                self.unexplained_nodes.update(dict.fromkeys(callers, tensor.name))
             elif tensor.node is not None and tensor.carrier not in NAMED:
-                self.carriers[tensor.graph_path, tensor.node] = tensor.name
+                self.unexplained_nodes[tensor.graph_path, tensor.node] = tensor.name
             else:
                 stored[tensor.name] = tensor.name
-        self.tainted |= stored | {name: name for name in self.known.strangers if name in self.makers}
+        self.unexplained_values |= stored | {
+            name: name for name in self.known.unexplained if name in self.makers
+        }
         numbers = {tensor.name: tensor for tensor in self.graph.tensors if tensor.numel == 1}
-        moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        dependent = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for node in self.graph.nodes:
             if _draws(node, numbers):
-                self.carriers[node.place] = f"random numbers from {node.op_type}"
-            if moving.intersection(node.inputs):
-                moving.update(node.outputs)
+                self.unexplained_nodes[node.place] = f"random numbers from {node.op_type}"
+            if dependent.intersection(node.inputs):
+                dependent.update(node.outputs)
                 continue
-            name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
-            name = name or self.carriers.get(node.place)
+            name = next(
+                (self.unexplained_values[each] for each in node.inputs if each in self.unexplained_values),
+                None,
+            )
+            name = name or self.unexplained_nodes.get(node.place)
             if name is not None:
-                self.tainted.update((each, name) for each in node.outputs if each)
-        self._taint_twin()
+                self.unexplained_values.update((each, name) for each in node.outputs if each)
+        self._collect_unexplained_twin()
 
-    def _taint_twin(self) -> None:
-        """Collect values that come from strangers and only the twin has, such as a product's decoded codes."""
-        moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+    def _collect_unexplained_twin(self) -> None:
+        """Collect values from unexplained tensors that only the twin has, such as a product's decoded codes."""
+        dependent = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for inputs, outputs, _ in () if self.twin is None else self.twin.edges:
-            if moving.intersection(inputs):
-                moving.update(outputs)
+            if dependent.intersection(inputs):
+                dependent.update(outputs)
                 continue
-            name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
+            name = next(
+                (self.unexplained_values[each] for each in inputs if each in self.unexplained_values), None
+            )
             if name is not None:
-                self.tainted.update((each, name) for each in outputs if each)
+                self.unexplained_values.update((each, name) for each in outputs if each)
 
     def _callers(self, path: GraphPath) -> list[Place]:
         """Return the nodes of the main graph that call a function, given the path of its body."""
@@ -1004,46 +1054,48 @@ class Bench:
                 return place
         return None
 
-    def _tell_outputs(
+    def _describe_outputs(
         self, passed: Pass, known: Mapping[str, Print]
     ) -> tuple[First | None, Difference | None]:
         """Describe an output that is another value, though the file has everything that PyTorch computes."""
-        off = [name for name in self.graph.outputs if name in self.off]
-        for name in off:
-            held = known.get(name)
-            if held is None or not held.is_telling:
+        differing = [name for name in self.graph.outputs if name in self.differing_outputs]
+        for name in differing:
+            output_print = known.get(name)
+            if output_print is None or not output_print.is_identifiable:
                 continue
             for seen in passed.seen:
                 if seen.found is not None and seen.found.name == name:
                     module = _path(seen.call.module)
-                    said = f"the output {printable(name)} is the result of {seen.call.operator} in {module}"
-                    told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
-                    return First(module, name, said), told
-        for name in off:
-            held = known.get(name)
-            if held is None or not held.is_telling:
+                    reason = f"the output {printable(name)} is the result of {seen.call.operator} in {module}"
+                    difference = Difference(
+                        module, None, name, "output", f"{self.there}'s output {name}", reason
+                    )
+                    return First(module, name, reason), difference
+        for name in differing:
+            output_print = known.get(name)
+            if output_print is None or not output_print.is_identifiable:
                 continue
             for seen in reversed(passed.seen):
-                factor = next((f for one in seen.prints if (f := scale_between(one, held))), None)
+                factor = next((f for one in seen.prints if (f := scale_between(one, output_print))), None)
                 if factor is not None:
                     module = _path(seen.call.module)
-                    said = (
+                    reason = (
                         f"the output {printable(name)} is {factor:g} times the result of {seen.call.operator}"
                     )
-                    told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
-                    return First(module, name, said), told
+                    difference = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
+                    return First(module, name, reason), difference
         right = self.right_values(passed)
-        for name in off:
+        for name in differing:
             behind, reached = self.reader.look_behind(name, right) if name not in right else ([], "")
             if behind:
                 made = passed.seen[min(right[reached])].call if reached else None
                 module = ROOT if made is None else _path(made.module)
-                said = f"the output {printable(name)} goes through {', '.join(behind)}"
-                told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
-                return First(module, name, f"{said}, which {self.there} does not have"), told
-        name = next(iter(off), "")
-        said = f"the file has every value of {self.there}, but one of its outputs is another value"
-        return First(ROOT, name, said), None
+                reason = f"the output {printable(name)} goes through {', '.join(behind)}"
+                difference = Difference(module, None, name, "output", f"{self.there}'s output {name}", reason)
+                return First(module, name, f"{reason}, which {self.there} does not have"), difference
+        name = next(iter(differing), "")
+        reason = f"the file has every value of {self.there}, but one of its outputs is another value"
+        return First(ROOT, name, reason), None
 
     # Choices
 
@@ -1055,40 +1107,44 @@ class Bench:
         An output still differs if the file chooses by a value that the other side lacks, and not by the value by which
         the other side chooses, unless both lead to the same choice on any input.
         """
-        as_it_was = outputs, first, differences
+        unchanged = outputs, first, differences
         feeds = self.feeds[0]
         if self.refused:
-            return as_it_was
+            return unchanged
         every = self.runner.prints(self.subject, self._names(), feeds)
-        choices, asleep, still = self._choices(every), self._asleep(every), self._still(every)
-        if not choices and not asleep and not still:
-            return as_it_was
+        choices, ineffective, constant = (
+            self._choices(every),
+            self._find_ineffective(every),
+            self._find_constant(every),
+        )
+        if not choices and not ineffective and not constant:
+            return unchanged
         self.finder = self._find_in(every, feeds)
         passed = self._record(feeds)
-        settle(passed, self.finder, through_choices=False)
+        mark_bad_calls(passed, self.finder, through_choices=False)
         known = self.finder.known
         kernels = self.finder.kernels
         by = {each: (known[each.operand], kernels.get(each.operand, 0.0)) for each in choices}
         unread = [*find_unread(passed, [*by.values()])]
         odd = [each for each, (value, off) in by.items() if not is_explained(value, passed, off)]
         for seen, choice in unread if odd else ():
-            found = self._another(seen, odd, feeds)
+            found = self._find_replacement(seen, odd, feeds)
             if found is None:
                 continue
-            first, cause = self._tell_choice(found, choice, passed, feeds)
+            first, cause = self._describe_choice(found, choice, passed, feeds)
             names = self._behind({*found.outputs})
             outputs = {
                 name: replace(each, verdict=_OFF) if name in names else each for name, each in outputs.items()
             }
             return outputs, first, differences if cause is None else (*differences, cause)
-        self._tell_asleep([each for each in asleep if not is_bent_there(each, known, passed)])
-        told = {each.output for each in asleep}
-        stuck = [
+        self._report_ineffective([each for each in ineffective if not is_bent_there(each, known, passed)])
+        reported = {each.output for each in ineffective}
+        unexplained = [
             (node, number)
-            for node, number in still
-            if node.output not in told and not is_still_there(node, known, passed)
+            for node, number in constant
+            if node.output not in reported and not is_constant_there(node, known, passed)
         ]
-        for node, number in stuck[:_MOST_NAMED]:
+        for node, number in unexplained[:_MOST_NAMED]:
             name = printable(self._maker_of(node.output))
             self.codes.append(
                 f"other results of {node.operator} {name} than {number + 0.0:g}: it gave this in all runs, and "
@@ -1097,21 +1153,21 @@ class Bench:
         masking = [each for each in odd if self._finds_none(each)]
         if masking:
             others = f" and {format_many(len(masking) - 1, 'other node')}" if len(masking) > 1 else ""
-            self.codes.append(f"fully masked rows, checked by {self._call_choice(masking[0])}{others}")
+            self.codes.append(f"fully masked rows, checked by {self._name_choice(masking[0])}{others}")
         odd = [each for each in odd if each not in masking]
         for each in odd[:_MOST_NAMED]:
             self.codes.append(
-                f"other results of {self._call_choice(each)}, computed from {printable(each.operand)}, a value that "
+                f"other results of {self._name_choice(each)}, computed from {printable(each.operand)}, a value that "
                 f"{self.there} does not have"
             )
         if len(odd) > _MOST_NAMED:
             self.codes.append(f"other results of {format_many(len(odd) - _MOST_NAMED, 'other choice')}")
-        self._tell_thresholds(
+        self._report_thresholds(
             {each: made for each, made in by.items() if each not in odd and each not in masking}, passed
         )
-        return as_it_was
+        return unchanged
 
-    def _tell_thresholds(self, by: Mapping[Choice, tuple[Print, float]], passed: Pass) -> None:
+    def _report_thresholds(self, by: Mapping[Choice, tuple[Print, float]], passed: Pass) -> None:
         """Report comparisons with a stored number that give one result in all runs, and that the other side lacks."""
         waiting = [each for each in find_thresholds(by) if not self._holds_infinite(each)]
         waiting = [each for each in waiting if not is_chosen_there(by[each][0], passed, by[each][1])]
@@ -1122,7 +1178,7 @@ class Bench:
         waiting = [each for each in waiting if len(results[each.outputs[0]]) == 1]
         for each in waiting[:_MOST_NAMED]:
             self.codes.append(
-                f"other results of {self._call_choice(each)}, computed from {printable(each.operand)}, by which "
+                f"other results of {self._name_choice(each)}, computed from {printable(each.operand)}, by which "
                 f"{self.there} makes no choice"
             )
         if len(waiting) > _MOST_NAMED:
@@ -1158,17 +1214,17 @@ class Bench:
             and float(one.reshape(-1)[0]) == 1
         )
 
-    def _tell_choice(
+    def _describe_choice(
         self, found: Choice, choice: Seen, passed: Pass, feeds: Mapping[str, Array]
     ) -> tuple[First, Difference | None]:
         """Describe where the value by which the file chooses is another one, and why."""
         parted = find_parted(
             self.side, feeds, passed, self.finder, self._numbers(), self._is_known, through_choices=False
         )
-        said = f"{self._call_choice(found)} chooses the same on these inputs"
+        remark = f"{self._name_choice(found)} chooses the same on these inputs"
         if parted is not None:
-            first, cause = self._tell(passed, parted, self.finder.known)
-            return replace(first, reason=f"{first.reason}; {said}"), cause
+            first, cause = self._describe_parting(passed, parted, self.finder.known)
+            return replace(first, reason=f"{first.reason}; {remark}"), cause
         right = self.right_values(passed)
         way, reached = [], {found.operand}
         for inputs, outputs, op_type in reversed(self._edges()):
@@ -1176,23 +1232,31 @@ class Bench:
                 reached.update(name for name in inputs if name not in right)
                 way.append((inputs, outputs, op_type))
         inputs, outputs, op_type = way[-1]
-        stored = next((self.tainted[name] for name in inputs if name in self.tainted), None)
-        called = self._maker_of(outputs[0])
-        held = f"{op_type}{'' if stored is None else f' with {stored}'} in front of {found.operator}"
+        stored = next(
+            (self.unexplained_values[name] for name in inputs if name in self.unexplained_values), None
+        )
+        node_name = self._maker_of(outputs[0])
+        actual = f"{op_type}{'' if stored is None else f' with {stored}'} in front of {found.operator}"
         module = _path(choice.call.module)
-        told = Difference(module, stored, called, "planted", "no such node", held)
-        return First(module, called, f"{held}, which {self.there} does not have; {said}"), told
+        difference = Difference(module, stored, node_name, "planted", "no such node", actual)
+        return First(module, node_name, f"{actual}, which {self.there} does not have; {remark}"), difference
 
-    def _another(self, seen: Seen, odd: Sequence[Choice], feeds: Mapping[str, Array]) -> Choice | None:
+    def _find_replacement(
+        self, seen: Seen, odd: Sequence[Choice], feeds: Mapping[str, Array]
+    ) -> Choice | None:
         """Return the file's choice that replaces one by a call's value; None if one is as good, or none is like it."""
         alike = [each for each in odd if self.finder.known[each.operand].numel == seen.prints[0].numel]
         ours = self.side.value(feeds, seen.call.number) if alike else None
         if ours is None:
             return None
-        held = self.runner.run(self.subject, [each.operand for each in alike], feeds)
+        operand_values = self.runner.run(self.subject, [each.operand for each in alike], feeds)
         found = None
         for each in alike:
-            order = keeps_order(ours, held[each.operand], self._axis(each)) if each.operand in held else None
+            order = (
+                keeps_order(ours, operand_values[each.operand], self._axis(each))
+                if each.operand in operand_values
+                else None
+            )
             if order:
                 return None
             found = each if order is False and found is None else found
@@ -1201,37 +1265,39 @@ class Bench:
     def _choices(self, known: Mapping[str, Print]) -> list[Choice]:
         """Return the choices by numbers that depend on inputs."""
         choices = find_choices(self._edges(), self._takes, {*self._names()})
-        return [each for each in choices if each.is_one(known)]
+        return [each for each in choices if each.is_choice(known)]
 
-    def _still(self, first: Mapping[str, Print]) -> list[tuple[Bend, float]]:
+    def _find_constant(self, first: Mapping[str, Print]) -> list[tuple[Bend, float]]:
         """Return the nodes that depend on inputs and give one number in all runs, with that number."""
-        nodes = find_still(self._edges(), self._takes, {*self._names()})
-        still = Stillness(each for each in nodes if each.output in self.makers)
-        still.see(first)
+        nodes = find_single_output_nodes(self._edges(), self._takes, {*self._names()})
+        constant_nodes = ConstantNodes(each for each in nodes if each.output in self.makers)
+        constant_nodes.add_run(first)
         for feeds in self.feeds[1:]:
-            if asked := still.asked:
-                still.see(self.runner.prints(self.subject, asked, feeds))
-        return still.found()
+            if needed_names := constant_nodes.needed_names:
+                constant_nodes.add_run(self.runner.prints(self.subject, needed_names, feeds))
+        return constant_nodes.found()
 
-    def _asleep(self, first: Mapping[str, Print]) -> list[Bend]:
+    def _find_ineffective(self, first: Mapping[str, Print]) -> list[Bend]:
         """Return the bending nodes that depend on inputs and crossed no bound in any run."""
-        first = {**first, **self._given(self.feeds[0])}
+        first = {**first, **self._prints_of_inputs(self.feeds[0])}
         bends = [
             each
             for each in find_bends(self._edges(), self._takes, {*self._names()})
-            if each.output in self.makers and each.sleeps(first)
+            if each.output in self.makers and each.has_no_effect(first)
         ]
         for feeds in self.feeds[1:]:
             if not bends:
                 break
-            asked = dict.fromkeys(name for each in bends for name in (*each.operands, each.output))
-            given = self._given(feeds)
-            known = self.runner.prints(self.subject, [each for each in asked if each not in given], feeds)
-            known = {**known, **given}
-            bends = [each for each in bends if each.sleeps(known)]
+            needed_names = dict.fromkeys(name for each in bends for name in (*each.operands, each.output))
+            input_prints = self._prints_of_inputs(feeds)
+            known = self.runner.prints(
+                self.subject, [each for each in needed_names if each not in input_prints], feeds
+            )
+            known = {**known, **input_prints}
+            bends = [each for each in bends if each.has_no_effect(known)]
         return bends
 
-    def _given(self, feeds: Mapping[str, Array]) -> dict[str, Print]:
+    def _prints_of_inputs(self, feeds: Mapping[str, Array]) -> dict[str, Print]:
         """Return the prints of the graph's inputs."""
         return {name: print_of(feeds[name]) for name in self._takes if name in feeds}
 
@@ -1240,7 +1306,7 @@ class Bench:
         """Names of the graph's inputs, without initializers."""
         return {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
 
-    def _tell_asleep(self, bends: Sequence[Bend]) -> None:
+    def _report_ineffective(self, bends: Sequence[Bend]) -> None:
         """Report bending nodes that had no effect here, and that the other side lacks."""
         if bends:
             name = name_node(self.makers[bends[0].output])
@@ -1258,7 +1324,7 @@ class Bench:
         axis = node.settings.get("axis", _ALONG[choice.operator])
         return axis if isinstance(axis, int) else None
 
-    def _call_choice(self, choice: Choice) -> str:
+    def _name_choice(self, choice: Choice) -> str:
         return f"{choice.operator} {printable(self._maker_of(choice.outputs[0]))}"
 
     def _maker_of(self, name: str) -> str:
@@ -1285,18 +1351,18 @@ class Bench:
         names = [name for name in self._names() if name in self.depths and not name.startswith("twin/")]
         own = {name for node in self.graph.nodes for name in node.outputs if name}
         names = [name for name in names if name in own]
-        for name, apart in self.runner.beside(self.own, self.subject, names, feeds).items():
-            if apart.lost:
+        for name, distance in self.runner.compare_values(self.own, self.subject, names, feeds).items():
+            if distance.lost:
                 node = next(node for node in self.graph.nodes if name in node.outputs)
                 module = self.ledger.node_scopes.get(node.place) or ROOT
-                held = (
-                    f"{node.op_type} {name_node(node)} overflows: {apart.lost:,} numbers of up to "
-                    f"{apart.largest:.3g} are infinite or NaN in {self.half or 'the file'}"
+                reason = (
+                    f"{node.op_type} {name_node(node)} overflows: {distance.lost:,} numbers of up to "
+                    f"{distance.largest:.3g} are infinite or NaN in {self.half or 'the file'}"
                 )
-                told = Difference(module, None, name_node(node), "overflow", "finite numbers", held)
+                difference = Difference(module, None, name_node(node), "overflow", "finite numbers", reason)
                 if not all(self._survives(each, feeds) for each in self.graph.outputs):
                     lost = {each: Agreement(None, None, None, Verdict.DIFFERS) for each in outputs}
-                    return lost, First(module, name_node(node), held), (told,)
+                    return lost, First(module, name_node(node), reason), (difference,)
         return self._look_at_quantizers(outputs)
 
     def _look_at_quantizers(
@@ -1308,36 +1374,45 @@ class Bench:
         runs = [
             self.runner.measure(self.subject, self.twin.quantizers, feeds) for feeds in self.usual_feeds()
         ]
-        weighed = weigh(self.twin.quantizers, runs)
-        judge = Judge(weighed, self.twin.edges, self._takes)
+        effects = combine_runs(self.twin.quantizers, runs)
+        judge = Judge(effects, self.twin.edges, self._takes)
         wrong = {each.quantizer.place: each for each in judge.find()}
-        for each in weighed:
+        for each in effects:
             factor = factors.get(each.quantizer.scale)
             if factor is not None:
                 wrong.setdefault(each.quantizer.place, contradicted(each, factor))
-        self._tell_quantizers(judge, list(wrong))
+        self._report_quantizers(judge, list(wrong))
         if not wrong:
             return outputs, None, ()
-        told = []
+        differences = []
         reached = self._behind(wrong)
         for bad in wrong.values():
             module = self.module_of(bad.quantizer.value)
-            told.append(Difference(module, None, bad.quantizer.node, "quantizer", bad.expected, bad.found))
-        apart = self.runner.beside(self.own, self.subject, self.graph.outputs, self.feeds[0])
-        spoiled = {
-            name: Agreement(
-                apart[name].worst, decibel(apart[name].size, apart[name].error), found.noise_db, _OFF
+            differences.append(
+                Difference(module, None, bad.quantizer.node, "quantizer", bad.expected, bad.found)
             )
-            if name in apart and not apart[name].lost
+        distances = self.runner.compare_values(self.own, self.subject, self.graph.outputs, self.feeds[0])
+        affected = {
+            name: Agreement(
+                distances[name].worst,
+                decibel(distances[name].size, distances[name].error),
+                found.noise_db,
+                _OFF,
+            )
+            if name in distances and not distances[name].lost
             else Agreement(None, None, found.noise_db, _OFF)
             for name, found in outputs.items()
             if name in reached
         }
-        if not spoiled:
-            return outputs, None, tuple(told)
+        if not affected:
+            return outputs, None, tuple(differences)
         first = next(iter(wrong.values()))
         reason = f"{printable(first.quantizer.value)} is rounded to {first.found}, and holds {first.expected}"
-        return outputs | spoiled, First(told[0].module, first.quantizer.node, reason), tuple(told)
+        return (
+            outputs | affected,
+            First(differences[0].module, first.quantizer.node, reason),
+            tuple(differences),
+        )
 
     def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
         """Return inputs such as a calibration may have had."""
@@ -1347,7 +1422,7 @@ class Bench:
 
     def measure_costs(self, exchange: Exchange) -> Costs | None:
         """Measure the cost of rounding; None where nothing is rounded, or where the twin is refused."""
-        if self.refused or (self.twin is None and not exchange.held):
+        if self.refused or (self.twin is None and not exchange.tensors):
             return None
         quantizers: dict[str, list[QuantizerAnswer]] = {}
         for each in () if self.twin is None else self.twin.quantizers:
@@ -1379,7 +1454,7 @@ class Bench:
             found.append(drift_between(self._matched(side.run(feeds), theirs), theirs))
         return None if None in found else min((each for each in found if each is not None), default=None)
 
-    def _tell_quantizers(self, judge: Judge, wrong: Sequence[str]) -> None:
+    def _report_quantizers(self, judge: Judge, wrong: Sequence[str]) -> None:
         """Report quantizers that cannot be judged, and quantizers that lose a mask."""
         assert self.twin is not None
         unsure = [each for each in judge.doubtful(_DOUBT) if each.quantizer.place not in wrong]
@@ -1393,23 +1468,23 @@ class Bench:
                 f"{worst_one.lost_db:.0f} dB more are lost than with a range fitted to these runs "
                 f"({printable(worst_one.quantizer.value)}), which may be intended{why}"
             )
-        masks = [each for each in judge.weighed.values() if each.masks]
+        masks = [each for each in judge.effects.values() if each.masks]
         if masks:
             self.codes.append(
                 f"masks: {format_many(len(masks), 'quantizer')} cut off mask values, the first at "
                 f"{printable(masks[0].quantizer.value)}, whose codes begin at {masks[0].least:.3g}"
             )
-        drowned = [each for each in judge.weighed.values() if each.holds_mask]
-        if drowned:
+        widened = [each for each in judge.effects.values() if each.holds_mask]
+        if widened:
             self.codes.append(
-                f"values beside masks: codes of {format_many(len(drowned), 'quantizer')} reach "
-                f"{min(each.least for each in drowned):.3g} to hold a mask, and round all other values to 0, the first "
-                f"at {printable(drowned[0].quantizer.value)}"
+                f"values beside masks: codes of {format_many(len(widened), 'quantizer')} reach "
+                f"{min(each.least for each in widened):.3g} to hold a mask, and round all other values to 0, the first "
+                f"at {printable(widened[0].quantizer.value)}"
             )
-        many = self.twin.untold + len(self.twin.quantizers) - len(judge.weighed)
-        if many:
+        unmeasured = self.twin.unmeasured + len(self.twin.quantizers) - len(judge.effects)
+        if unmeasured:
             self.codes.append(
-                f"the cost of {format_many(many, 'quantizer')} in bodies, in operators or with computed scales"
+                f"the cost of {format_many(unmeasured, 'quantizer')} in bodies, in operators or with computed scales"
             )
 
     def module_of(self, value: str) -> str:
@@ -1429,8 +1504,8 @@ class Bench:
         return next(filter(None, scopes), ROOT)
 
     def _survives(self, name: str, feeds: Mapping[str, Array]) -> bool:
-        apart = self.runner.beside(self.own, self.subject, [name], feeds).get(name)
-        return apart is None or not apart.lost
+        distance = self.runner.compare_values(self.own, self.subject, [name], feeds).get(name)
+        return distance is None or not distance.lost
 
     def uncovered(self) -> Iterator[str]:
         """Yield sentences about cases that were not tried, as far as the graph tells."""
@@ -1441,10 +1516,10 @@ class Bench:
             shapes.setdefault(fed.name, set()).add(fed.shape)
         alike: dict[str, list[str]] = {}  # inputs that were tried at the same sizes are listed together
         for name in sorted(shapes):
-            said = ", ".join("x".join(map(str, shape)) or "scalar" for shape in sorted(shapes[name]))
-            alike.setdefault(said, []).append(name)
-        tried = "; ".join(f"{said} of {', '.join(names)}" for said, names in alike.items())
-        yield f"other {'inputs' if self.given else 'sizes'} than {tried}"
+            sizes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in sorted(shapes[name]))
+            alike.setdefault(sizes, []).append(name)
+        tried = "; ".join(f"{sizes} of {', '.join(names)}" for sizes, names in alike.items())
+        yield f"other {'inputs' if self.read_inputs else 'sizes'} than {tried}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"
@@ -1457,29 +1532,29 @@ class Bench:
         yield from self._triggers()
         yield from self.codes
         if self.twin is not None and self.twin.activations and self.is_apart:
-            many = format_many(self.twin.activations, "place")
-            yield f"the cost of codes: these runs do not round activations to codes, at {many} of the file"
+            places = format_many(self.twin.activations, "place")
+            yield f"the cost of codes: these runs do not round activations to codes, at {places} of the file"
 
     def _triggers(self) -> Iterator[str]:
         """Yield comparisons of an unprocessed input with a stored number: the branches behind them may be rare."""
         stored = {tensor.name: tensor for tensor in self.graph.tensors if tensor.numel <= _FEW}
-        given = {name: name for name in self.graph.inputs if name not in stored}
-        still = {tensor.name for tensor in self.graph.tensors} | {""}
+        origins = {name: name for name in self.graph.inputs if name not in stored}
+        fixed = {tensor.name for tensor in self.graph.tensors} | {""}
         for node in self.graph.nodes:
-            if node.op_type in _SIZED or still.issuperset(node.inputs):
-                still.update(node.outputs)
-            held = [name for name in node.inputs if name not in still]
-            if node.op_type in _HANDING and held and all(name in given for name in held):
-                given.update((name, given[held[0]]) for name in node.outputs)
+            if node.op_type in _SIZED or fixed.issuperset(node.inputs):
+                fixed.update(node.outputs)
+            operands = [name for name in node.inputs if name not in fixed]
+            if node.op_type in _PASSING_ON and operands and all(name in origins for name in operands):
+                origins.update((name, origins[operands[0]]) for name in node.outputs)
             if node.op_type not in COMPARING or len(node.inputs) < 2:
                 continue
             for name, other in (node.inputs[:2], node.inputs[1::-1]):
                 array = stored[other].payload.array() if other in stored else None
-                if name in given and array is not None:
+                if name in origins and array is not None:
                     numbers = ", ".join(f"{each:g}" for each in np.asarray(array).reshape(-1).tolist())
                     yield (
                         f"both results of {node.op_type} {printable(name_node(node))}, which compares "
-                        f"{printable(given[name])} with {numbers}"
+                        f"{printable(origins[name])} with {numbers}"
                     )
 
 
@@ -1501,7 +1576,7 @@ _MOST_NAMED = 3
 """Most nodes of one kind that are listed by name."""
 _FEW = 8
 """Most elements of a stored tensor that an input is compared with."""
-_HANDING = frozenset(
+_PASSING_ON = frozenset(
     {
         *("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Identity", "Flatten", "Gather"),
         *(
@@ -1555,15 +1630,15 @@ def half_of(ledger: Ledger) -> str:
     return next((each for each in types if each in _HALF), "")
 
 
-def _draws(node: Node, numbers: Mapping[str, StoredTensor]) -> bool:
+def _draws(node: Node, scalars: Mapping[str, StoredTensor]) -> bool:
     """Whether a node makes random numbers; Dropout does in training mode."""
     if node.op_type == "Dropout" and len(node.inputs) > 2:
-        told = numbers[node.inputs[2]].payload.array() if node.inputs[2] in numbers else None
-        return told is not None and bool(told.any())
+        training_mode = scalars[node.inputs[2]].payload.array() if node.inputs[2] in scalars else None
+        return training_mode is not None and bool(training_mode.any())
     return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
 
 
-def _called(call: Call) -> str:
+def _describe_call(call: Call) -> str:
     """Return the operator and the module of a call."""
     return f"{call.operator} of {_path(call.module)}"
 

@@ -81,7 +81,7 @@ def compare_values(
     if theirs.dtype.kind not in "biuf" or not ours.size:
         return Agreement(None, None, None, Verdict.NOT_COMPARED)
     if ours.dtype.kind in "biu" and theirs.dtype.kind in "biu":
-        return _whole(ours, theirs)
+        return _compare_integers(ours, theirs)
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return Agreement(None, None, None, Verdict.DIFFERS)
@@ -89,23 +89,23 @@ def compare_values(
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return Agreement(None, None, None, Verdict.DIFFERS)
     a, b = a[finite], b[finite]
-    shaken = _apart(ours, others, finite)
-    beside = _Beside(
+    rounding = _difference_of(ours, others, finite)
+    comparison = _Comparison(
         a,
         np.abs(a - b),
-        shaken,
-        _apart(theirs, coarse, finite),
+        rounding,
+        _difference_of(theirs, coarse, finite),
         lambda scale: tolerance.noise(scale, depth, ours.dtype.itemsize),
         tolerance.margin,
     )
-    error = float(beside.off.max(initial=0.0))
+    error = float(comparison.differences.max(initial=0.0))
     levels = _levels(np.abs(a))
-    parts = _between_gaps(levels)
-    found = [*beside.judge_all(parts)]
-    scale, off, noise, verdict = max(found, key=_rank)
-    if verdict is Verdict.SAME and (small := beside.find_off(levels, parts)) is not None:
-        scale, off, noise, verdict = small
-    return Agreement(error, decibel(scale, off), decibel(scale, noise), verdict)
+    parts = _split_at_gaps(levels)
+    found = [*comparison.judge_all(parts)]
+    scale, difference, noise, verdict = max(found, key=_rank)
+    if verdict is Verdict.SAME and (small := comparison.find_differing_decade(levels, parts)) is not None:
+        scale, difference, noise, verdict = small
+    return Agreement(error, decibel(scale, difference), decibel(scale, noise), verdict)
 
 
 _Judged = tuple[float, float, float, Verdict]
@@ -115,21 +115,21 @@ _ORDER = (Verdict.SAME, Verdict.NOT_COMPARED, Verdict.DIFFERS)
 
 
 def _rank(judged: _Judged) -> tuple[int, float]:
-    scale, off, _, verdict = judged
-    return _ORDER.index(verdict), off / scale if scale else math.inf if off else 0.0
+    scale, difference, _, verdict = judged
+    return _ORDER.index(verdict), difference / scale if scale else math.inf if difference else 0.0
 
 
-class _Beside(Frozen, dict=True):
+class _Comparison(Frozen, dict=True):
     """Finite numbers of both sides, flattened."""
 
     one: _Reals
-    off: _Reals
+    differences: _Reals
     """Absolute differences of the two sides."""
-    shaken: _Reals | None
+    rounding: _Reals | None
     """Rounding error of each number."""
     coarse: _Reals | None
     """Error of each number from inexact kernels."""
-    least: Callable[[float], float]
+    least_noise: Callable[[float], float]
     """Function from the RMS of numbers to the least rounding error they have."""
     margin: float
 
@@ -141,48 +141,48 @@ class _Beside(Frozen, dict=True):
         """
         is_left = False
         for part in reversed(parts):
-            scale, off, noise, verdict = self.judge(part)
+            scale, difference, noise, verdict = self.judge(part)
             is_rest = is_left and verdict is Verdict.NOT_COMPARED
-            yield scale, off, noise, Verdict.SAME if is_rest else verdict
-            is_left = is_left or self.shaken is None or bool(self.shaken[part].any())
+            yield scale, difference, noise, Verdict.SAME if is_rest else verdict
+            is_left = is_left or self.rounding is None or bool(self.rounding[part].any())
 
     def judge(self, part: _Part, wider: float = 1.0) -> _Judged:
         """Judge numbers by their own magnitude.
 
         One rounding of 1 is always allowed where some numbers are as large: functions that saturate round at 1.
         """
-        scale, off = _size(self.one[part]), _size(self.off[part])
+        scale, difference = _size(self.one[part]), _size(self.differences[part])
         kernels = 0.0 if self.coarse is None else _size(self.coarse[part])
-        least = self.least(scale)
-        noise = least if self.shaken is None else max(least, _size(self.shaken[part]))
-        room = max(wider * self.margin * noise, self._least_of_one) + 2 * wider * kernels
-        if off > room:
+        least_noise = self.least_noise(scale)
+        noise = least_noise if self.rounding is None else max(least_noise, _size(self.rounding[part]))
+        room = max(wider * self.margin * noise, self._least_noise_of_one) + 2 * wider * kernels
+        if difference > room:
             verdict = Verdict.DIFFERS
-        elif off > self.margin * least + 2 * kernels and self.margin * noise >= scale:
+        elif difference > self.margin * least_noise + 2 * kernels and self.margin * noise >= scale:
             # Rounding alone may give any value, so the difference tells nothing.
             verdict = Verdict.NOT_COMPARED
         else:
             verdict = Verdict.SAME
-        return scale, off, max(noise, kernels), verdict
+        return scale, difference, max(noise, kernels), verdict
 
-    def find_off(self, levels: _Levels, parts: Sequence[_Part]) -> _Judged | None:
+    def find_differing_decade(self, levels: _Levels, parts: Sequence[_Part]) -> _Judged | None:
         """Return the result for the first decade that differs by more than its rounding and its part's least noise.
 
         None where there is none, or where rounding was not measured.
         """
-        if self.shaken is None:
+        if self.rounding is None:
             return None
         for part in parts:
-            most = self.least(_size(self.one[part]))
+            most = self.least_noise(_size(self.one[part]))
             for alike in _decades(levels, part):
-                scale, off, noise, verdict = self.judge(alike, _WIDER)
-                if verdict is Verdict.DIFFERS and off > most:
-                    return scale, off, noise, verdict
+                scale, difference, noise, verdict = self.judge(alike, _WIDER)
+                if verdict is Verdict.DIFFERS and difference > most:
+                    return scale, difference, noise, verdict
         return None
 
     @cached_property
-    def _least_of_one(self) -> float:
-        return self.least(min(float(np.abs(self.one).max(initial=0.0)), 1.0))
+    def _least_noise_of_one(self) -> float:
+        return self.least_noise(min(float(np.abs(self.one).max(initial=0.0)), 1.0))
 
 
 def _size(values: _Reals) -> float:
@@ -198,7 +198,7 @@ def _levels(sizes: _Reals) -> _Levels:
     return found
 
 
-def _between_gaps(levels: _Levels) -> list[_Part]:
+def _split_at_gaps(levels: _Levels) -> list[_Part]:
     """Split numbers at the gaps between their magnitudes into parts, the smallest first."""
     there, counts = np.unique(levels, return_counts=True)
     below = np.cumsum(counts)
@@ -222,7 +222,7 @@ def _decades(levels: _Levels, part: _Part) -> Iterator[_Part]:
             waiting = np.zeros(levels.shape, np.bool_)
 
 
-def _whole(ours: Array, theirs: Array) -> Agreement:
+def _compare_integers(ours: Array, theirs: Array) -> Agreement:
     a, b = ours.astype(np.int64), theirs.astype(np.int64)
     error = float(np.abs(a - b).max(initial=0))
     return Agreement(error, None, None, Verdict.SAME if not error else Verdict.DIFFERS)
@@ -232,13 +232,13 @@ _LARGEST = 1e150
 """Largest difference that counts; a larger one lies between the minima of two types, with which masks are filled."""
 
 
-def _apart(one: Array, other: Array | None, finite: _Part) -> _Reals | None:
+def _difference_of(one: Array, other: Array | None, finite: _Part) -> _Reals | None:
     """Return the difference of two runs of one value, at its finite elements; None where there is no other run."""
     if other is None or other.shape != one.shape:
         return None
     with np.errstate(invalid="ignore"):
-        apart = np.abs(one.astype(np.float64) - other.astype(np.float64))[finite]
-    return np.where(apart < _LARGEST, apart, 0.0)
+        difference = np.abs(one.astype(np.float64) - other.astype(np.float64))[finite]
+    return np.where(difference < _LARGEST, difference, 0.0)
 
 
 def decibel(scale: float, off: float) -> float | None:

@@ -61,10 +61,14 @@ def _epsilon(
     )
     if wanted is None:
         return
-    held = [*_written(nodes), *_added(nodes, tensors)]
-    is_there = any(abs(each - wanted) <= 1e-3 * max(wanted, 1e-12) for each in held)
-    if held and not is_there and not (half and any(is_one_in_half(each, wanted, half) for each in held)):
-        yield "attribute", f"epsilon {wanted:g}", f"epsilon {held[0]:g}"
+    epsilons = [*_written(nodes), *_added(nodes, tensors)]
+    is_there = any(abs(each - wanted) <= 1e-3 * max(wanted, 1e-12) for each in epsilons)
+    if (
+        epsilons
+        and not is_there
+        and not (half and any(is_one_in_half(each, wanted, half) for each in epsilons))
+    ):
+        yield "attribute", f"epsilon {wanted:g}", f"epsilon {epsilons[0]:g}"
 
 
 def _written(nodes: Iterable[Node]) -> Iterator[float]:
@@ -91,6 +95,6 @@ def _added(nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]) -> Iterat
 def _activation(boundary: ModuleCall, nodes: Sequence[Node]) -> Iterator[Cause]:
     name = boundary.class_name.lower()
     wanted = next((known for word, known in _ACTIVATIONS.items() if word in name), None)
-    held = [node.op_type for node in nodes if node.op_type in _ACTIVE]
-    if wanted is not None and held and not wanted & {*held}:
-        yield "operator", boundary.class_name, held[0]
+    activations = [node.op_type for node in nodes if node.op_type in _ACTIVE]
+    if wanted is not None and activations and not wanted & {*activations}:
+        yield "operator", boundary.class_name, activations[0]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from analyzer.model.content import Array
 from analyzer.records import Frozen
 from analyzer.verify.parting import MOVING, STEPS, Pass, Seen, chooses, live_calls
-from analyzer.verify.prints import ROOM, Print, is_like, scale_between
+from analyzer.verify.prints import TOLERANCE_FACTOR, Print, is_like, scale_between
 
 _CHOOSING = STEPS | frozenset(
     {
@@ -32,7 +32,7 @@ _SIZES = frozenset({"Shape", "Size"})
 _ROOM = 1e-5
 """Largest distance of values from a line, relative to the largest value: both sides are rounded."""
 
-_TELLING = 4
+_FEWEST_ON_LINE = 4
 """Fewest elements for which lying on one line tells anything."""
 
 Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
@@ -58,45 +58,47 @@ _BENT = frozenset(
 
 
 class Bend(Frozen):
-    """Node whose function is linear up to a bound, and another beyond; also any single-output node of `find_still`."""
+    """Node whose function is linear up to a bound, and another beyond; also any node of `find_single_output_nodes`."""
 
     operands: tuple[str, ...]
     operator: str
     output: str
 
-    def sleeps(self, prints: Mapping[str, Print]) -> bool:
+    def has_no_effect(self, prints: Mapping[str, Print]) -> bool:
         """Whether the node returns an input unchanged, or the same number everywhere."""
-        made = prints.get(self.output)
-        if made is None or not made.is_float:
+        result = prints.get(self.output)
+        if result is None or not result.is_float:
             return False
-        given = [prints[name] for name in self.operands if name in prints]
-        return made.high == made.low or any(_holds(made) == _holds(each) for each in given)
+        inputs = [prints[name] for name in self.operands if name in prints]
+        return result.high == result.low or any(_fingerprint(result) == _fingerprint(each) for each in inputs)
 
 
-def _holds(value: Print) -> tuple[object, ...]:
+def _fingerprint(value: Print) -> tuple[object, ...]:
     return value.numel, value.odd, value.power, value.low, value.high, value.signs
 
 
-def _moved(edges: Edges, given: Collection[str]) -> Iterator[tuple[tuple[str, ...], Sequence[str], str]]:
+def _dependent_nodes(
+    edges: Edges, graph_inputs: Collection[str]
+) -> Iterator[tuple[tuple[str, ...], Sequence[str], str]]:
     """Yield the nodes whose results depend on the graph's inputs: their operands that do too, outputs, operator."""
-    moving = {*given}
+    dependent = {*graph_inputs}
     for inputs, outputs, op_type in edges:
-        if op_type in _SIZES or not moving.intersection(inputs):
+        if op_type in _SIZES or not dependent.intersection(inputs):
             continue
-        moving.update(name for name in outputs if name)
-        yield tuple(name for name in inputs if name in moving and name), outputs, op_type
+        dependent.update(name for name in outputs if name)
+        yield tuple(name for name in inputs if name in dependent and name), outputs, op_type
 
 
-def find_bends(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
+def find_bends(edges: Edges, graph_inputs: Collection[str], live: Collection[str]) -> list[Bend]:
     """Return the bending nodes that depend on the graph's inputs; arguments as of `find_choices`."""
     return [
         Bend(operands, op_type, outputs[0])
-        for operands, outputs, op_type in _moved(edges, given)
+        for operands, outputs, op_type in _dependent_nodes(edges, graph_inputs)
         if op_type in _BENDING and outputs[0] in live
     ]
 
 
-class Stillness:
+class ConstantNodes:
     """Nodes that give one number in every run though their inputs vary: a saturated sigmoid, a product with 0.
 
     Inputs vary within a run, or from one run to the next.
@@ -104,61 +106,73 @@ class Stillness:
 
     def __init__(self, nodes: Iterable[Bend]) -> None:
         self._nodes = [*nodes]
-        self._given: dict[str, float] = {}
-        self._made: dict[str, float] = {}
-        self._varied: set[str] = set()
+        self._operand_numbers: dict[str, float] = {}
+        self._results: dict[str, float] = {}
+        self._with_varied_inputs: set[str] = set()
 
     @property
-    def asked(self) -> list[str]:
+    def needed_names(self) -> list[str]:
         """Names of the values whose prints the next run needs."""
         return [*dict.fromkeys(name for each in self._nodes for name in (*each.operands, each.output))]
 
-    def see(self, prints: Mapping[str, Print]) -> None:
+    def add_run(self, prints: Mapping[str, Print]) -> None:
         """Take in the prints of one run."""
         left = []
         for node in self._nodes:
-            made = prints.get(node.output)
-            if made is None or not made.is_float or made.odd or not made.numel or made.low != made.high:
+            result = prints.get(node.output)
+            if (
+                result is None
+                or not result.is_float
+                or result.odd
+                or not result.numel
+                or result.low != result.high
+            ):
                 continue
-            if self._made.setdefault(node.output, made.low) != made.low:
+            if self._results.setdefault(node.output, result.low) != result.low:
                 continue
             for name in node.operands:
                 value = prints.get(name)  # an input of the graph has no print, and its values are drawn
                 if (
                     value is None
                     or value.low != value.high
-                    or self._given.setdefault(name, value.low) != value.low
+                    or self._operand_numbers.setdefault(name, value.low) != value.low
                 ):
-                    self._varied.add(node.output)
+                    self._with_varied_inputs.add(node.output)
             left.append(node)
         self._nodes = left
 
     def found(self) -> list[tuple[Bend, float]]:
         """Return the nodes that gave one number in every run, with that number."""
-        return [(each, self._made[each.output]) for each in self._nodes if each.output in self._varied]
+        return [
+            (each, self._results[each.output])
+            for each in self._nodes
+            if each.output in self._with_varied_inputs
+        ]
 
 
-def find_still(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
+def find_single_output_nodes(
+    edges: Edges, graph_inputs: Collection[str], live: Collection[str]
+) -> list[Bend]:
     """Return the single-output nodes that compute with the graph's inputs; arguments as of `find_choices`."""
     return [
         Bend(operands, op_type, outputs[0])
-        for operands, outputs, op_type in _moved(edges, given)
+        for operands, outputs, op_type in _dependent_nodes(edges, graph_inputs)
         if len(outputs) == 1 and op_type not in _CHOOSING and outputs[0] in live
     ]
 
 
-def is_still_there(node: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
+def is_constant_there(node: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
     """Whether a call of the other side gives this one number too; a saturating function must match by name."""
-    made = prints[node.output]
+    result = prints[node.output]
     called = node.operator.lower()
     for seen in passed.seen:
         if called in _SATURATING and called not in seen.call.operator.replace("_", ""):
             continue
         for print_, noise in zip(seen.prints, seen.noises, strict=True):
-            room = ROOM * max(noise, 2.0**-22 * abs(made.high))
+            tolerance = TOLERANCE_FACTOR * max(noise, 2.0**-22 * abs(result.high))
             if (
-                print_.numel == made.numel
-                and max(abs(print_.low - made.low), abs(print_.high - made.high)) <= room
+                print_.numel == result.numel
+                and max(abs(print_.low - result.low), abs(print_.high - result.high)) <= tolerance
             ):
                 return True
     return False
@@ -174,15 +188,15 @@ _SATURATING = frozenset(
 
 def is_bent_there(bend: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
     """Whether a call of the other side bends too, and gives the same value."""
-    made = prints[bend.output]
+    result = prints[bend.output]
     for seen in passed.seen:
         for print_, noise in zip(seen.prints, seen.noises, strict=True):
-            if seen.call.operator in _BENT and print_.numel == made.numel:
-                if made.high == made.low:
-                    room = ROOM * max(noise, 2.0**-22 * abs(made.high))
-                    if max(abs(print_.low - made.low), abs(print_.high - made.high)) <= room:
+            if seen.call.operator in _BENT and print_.numel == result.numel:
+                if result.high == result.low:
+                    tolerance = TOLERANCE_FACTOR * max(noise, 2.0**-22 * abs(result.high))
+                    if max(abs(print_.low - result.low), abs(print_.high - result.high)) <= tolerance:
                         return True
-                elif is_like(print_, made, noise) is not None:
+                elif is_like(print_, result, noise) is not None:
                     return True
     return False
 
@@ -195,25 +209,25 @@ class Choice(Frozen):
     operator: str
     outputs: tuple[str, ...]
 
-    def is_one(self, prints: Mapping[str, Print]) -> bool:
+    def is_choice(self, prints: Mapping[str, Print]) -> bool:
         """Whether the operand is float and the result is coarser: no float, or a step function."""
-        given = prints.get(self.operand)
-        made = [prints[name] for name in self.outputs if name in prints]
-        is_less = self.operator in STEPS or any(not each.is_float for each in made)
-        return given is not None and given.is_float and is_less
+        operand_print = prints.get(self.operand)
+        results = [prints[name] for name in self.outputs if name in prints]
+        is_less = self.operator in STEPS or any(not each.is_float for each in results)
+        return operand_print is not None and operand_print.is_float and is_less
 
 
-def find_choices(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Choice]:
+def find_choices(edges: Edges, graph_inputs: Collection[str], live: Collection[str]) -> list[Choice]:
     """Return the choices that depend on the graph's inputs, and on which an output depends.
 
     Args:
         edges: nodes that run, in their order.
-        given: names of the graph's inputs.
+        graph_inputs: names of the graph's inputs.
         live: names of the values that an output depends on.
     """
     return [
         Choice(name, op_type, tuple(filter(None, outputs)))
-        for operands, outputs, op_type in _moved(edges, given)
+        for operands, outputs, op_type in _dependent_nodes(edges, graph_inputs)
         if op_type in _CHOOSING and any(name in live for name in outputs)
         for name in operands
         if name in live
@@ -237,7 +251,7 @@ def _gives(seen: Seen, value: Print, kernels: float) -> bool:
             continue
         if is_like(print_, value, noise, kernels=kernels) is not None:
             return True
-        if print_.is_telling and scale_between(print_, value) is not None:
+        if print_.is_identifiable and scale_between(print_, value) is not None:
             return True
     return False
 
@@ -275,7 +289,7 @@ def find_unread(passed: Pass, operands: Sequence[tuple[Print, float]]) -> Iterat
     for each in reversed(passed.seen):
         number = each.call.number
         choice = behind.pop(number, None)
-        if choice is not None and each.is_telling:
+        if choice is not None and each.is_identifiable:
             if not any(_gives(each, *operand) for operand in operands):
                 yield each, choice
             choice = None
@@ -329,7 +343,7 @@ _RISING: tuple[Callable[[_Reals], _Reals], ...] = (
 
 def _is_line(one: _Reals, other: _Reals) -> bool:
     """Whether `other` is a linear function of `one` in each row, rising in all rows or falling in all."""
-    if not np.isfinite(one).all() or one.shape[-1] < _TELLING:
+    if not np.isfinite(one).all() or one.shape[-1] < _FEWEST_ON_LINE:
         return False
     x, y = (each - each.mean(-1, keepdims=True) for each in (one, other))
     slope = (x * y).sum(-1, keepdims=True) / (x * x).sum(-1, keepdims=True)

@@ -19,7 +19,7 @@ from analyzer.errors import ExportError
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.records import Frozen
-from analyzer.verify.asked import QuantizerAnswer
+from analyzer.verify.messages import QuantizerAnswer
 from analyzer.verify.record import Costs, KeptFloat, LayerCost
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Side
@@ -30,7 +30,7 @@ _KEPT = 3
 """Number of costliest layers whose cost is also measured together, as if these stayed in float."""
 
 
-class Held(Frozen):
+class ModuleTensors(Frozen):
     """Tensors of one module as the file holds them, decoded, where PyTorch has other numbers."""
 
     module: str
@@ -45,20 +45,20 @@ class Held(Frozen):
 class Exchange(Frozen):
     """Tensors of the file that were loaded into a module, and the module as it was before."""
 
-    held: tuple[Held, ...] = ()
+    tensors: tuple[ModuleTensors, ...] = ()
     original: Side | None = None
     """Side before the exchange; None where nothing was exchanged, or SOURCE has no weights of its own."""
     is_made_up: bool = False
     """Whether SOURCE has no weights of its own, so that its results are unknown."""
 
 
-def put(side: Side, held: Iterable[Held]) -> None:
+def load_tensors(side: Side, exchanged: Iterable[ModuleTensors]) -> None:
     """Load the file's tensors into a module.
 
     Raises:
         UsageError: the disk has no room for them.
     """
-    found = {name: value for each in held for name, value in each.tensors.items()}
+    found = {name: value for each in exchanged for name, value in each.tensors.items()}
     if not found:
         return
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
@@ -188,28 +188,28 @@ def _weigh_layers(
     sides: Sides, plain: Outputs, start: float
 ) -> tuple[_Error | None, dict[str, _Error], set[str]]:
     """Return the error of all weights, the error of each module's, and the modules for which no time was left."""
-    original, held = sides.exchange.original, sides.exchange.held
+    original, exchanged = sides.exchange.original, sides.exchange.tensors
     alone: dict[str, _Error] = {}
     missing: set[str] = set()
     if original is None:
         return None, alone, missing
     wanted = sides.match(original.run(sides.feeds), plain)
-    for each in held:
+    for each in exchanged:
         if time.monotonic() - start > _MOST_SECONDS:
             missing.add(each.module)
             continue
         error = _with(sides, original, [each], wanted, plain)
         if error is not None:
             alone[each.module] = error
-    return _with(sides, original, held, wanted, plain), alone, missing
+    return _with(sides, original, exchanged, wanted, plain), alone, missing
 
 
 def _with(
-    sides: Sides, original: Side, held: Sequence[Held], wanted: Outputs, plain: Outputs
+    sides: Sides, original: Side, exchanged: Sequence[ModuleTensors], wanted: Outputs, plain: Outputs
 ) -> _Error | None:
     """Return the error of loading these tensors of the file into the module; None where it does not run then."""
     side = original.apart()
-    put(side, held)
+    load_tensors(side, exchanged)
     try:
         return _Error(wanted, sides.match(side.run(sides.feeds), plain))
     except ExportError:
@@ -218,15 +218,15 @@ def _with(
 
 def _layer(module: str, sides: Sides, weights: _Error | None, codes: _Error | None) -> LayerCost:
     both = codes if weights is None else weights.plus(codes)
-    held = [each for each in sides.exchange.held if each.module == module]
+    exchanged = [each for each in sides.exchange.tensors if each.module == module]
     return LayerCost(
         module=module,
         signal_to_error_db=None if both is None else both.decibel,
         weights_db=None if weights is None else weights.decibel,
         codes_db=None if codes is None else codes.decibel,
         quantizers=len(sides.quantizers.get(module, ())),
-        nbytes=sum(each.nbytes for each in held),
-        float_nbytes=sum(each.float_nbytes for each in held),
+        nbytes=sum(each.nbytes for each in exchanged),
+        float_nbytes=sum(each.float_nbytes for each in exchanged),
     )
 
 
@@ -238,14 +238,14 @@ def _keep(sides: Sides, plain: Outputs, modules: Sequence[str]) -> KeptFloat | N
     all_quantizers = [each for some in sides.quantizers.values() for each in some]
     quantizers = [each for name, some in sides.quantizers.items() if name not in modules for each in some]
     error, before = _Error(plain, sides.rounded(quantizers)), _Error(plain, sides.rounded(all_quantizers))
-    held = [each for each in sides.exchange.held if each.module not in modules]
-    kept = [each for each in sides.exchange.held if each.module in modules]
+    exchanged = [each for each in sides.exchange.tensors if each.module not in modules]
+    left_float = [each for each in sides.exchange.tensors if each.module in modules]
     if original is not None:
         wanted = sides.match(original.run(sides.feeds), plain)
-        weights = _with(sides, original, held, wanted, plain)
-        whole = _with(sides, original, sides.exchange.held, wanted, plain)
+        weights = _with(sides, original, exchanged, wanted, plain)
+        whole = _with(sides, original, sides.exchange.tensors, wanted, plain)
         if weights is None or whole is None:
             return None
         error, before = weights.plus(error), whole.plus(before)
-    more = sum(each.float_nbytes - each.nbytes for each in kept)
+    more = sum(each.float_nbytes - each.nbytes for each in left_float)
     return KeptFloat(tuple(modules), more, before.decibel, error.decibel)

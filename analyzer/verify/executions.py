@@ -19,9 +19,9 @@ from analyzer.timing.request import CPU
 from analyzer.timing.running.providers import short_name
 from analyzer.verify.against import Bench, Known, Reading, half_of, is_coded
 from analyzer.verify.agreement import Tolerance, decibel
-from analyzer.verify.asked import PLAIN, Apart, Execution, OptimizedAnswer
 from analyzer.verify.files import edges_of
-from analyzer.verify.given import GivenInputs
+from analyzer.verify.inputs import GivenInputs
+from analyzer.verify.messages import PLAIN, Execution, OptimizedAnswer, ValueDifference
 from analyzer.verify.record import (
     Agreement,
     Difference,
@@ -71,21 +71,23 @@ def verify_executions(
         UsageError: inputs cannot be made, or the two ways are the same.
     """
     if ours == theirs:
-        raise UsageError(f"both runs of the file have {ours.said}; name another --optimization or --provider")
+        raise UsageError(
+            f"both runs of the file have {ours.description}; name another --optimization or --provider"
+        )
     own = Subject(local_path(ledger))
     with Runner(limits or Limits()) as runner:
         ways = [_Way(runner, own, execution) for execution in (ours, theirs)]
         npz = None if given is None else given.npz
         side = FileSide(ledger, runner, own, own, edges_of(ledger), shapes, npz)
         side.execution = theirs
-        side.shaken = _SHAKEN_CODES if is_coded(ledger) else side.shaken
+        side.perturbation = _SHAKEN_CODES if is_coded(ledger) else side.perturbation
         bench = _WayBench(ledger, side, runner, ways)
         if given is not None:
             bench.files = given.files
             if side.is_given:
-                bench.give(given)
+                bench.use_inputs(given)
         path = str(ledger.model.path)
-        report = bench.verify(f"{path} with {theirs.said}", seeds, [*bench.notes()], None, stamp)
+        report = bench.verify(f"{path} with {theirs.description}", seeds, [*bench.notes()], None, stamp)
     return replace(report, executions=(ways[0].executed, ways[1].executed))
 
 
@@ -102,7 +104,7 @@ class _Way:
             if self.graph.is_written and execution.provider == CPU:
                 self.inner, self.inside = subject, PLAIN
 
-    def hand_out(self) -> None:
+    def use_original(self) -> None:
         """Take inner values from the original file, with these values made outputs."""
         self.inner, self.inside = self._own, self.execution
 
@@ -165,7 +167,7 @@ class _WayBench(Bench):
             found = dict(self._compare_inner(self._shared(), feeds))
         except TimingError:  # onnxruntime cannot load every graph that it has written
             for way in (self._ours, self._theirs):
-                way.hand_out()
+                way.use_original()
             found = dict(self._compare_inner(self._shared(), feeds))
             self.codes.append(
                 "inner values as in a plain run: onnxruntime does not run the graph that it wrote, so the compared "
@@ -173,17 +175,17 @@ class _WayBench(Bench):
             )
         first = next((name for name, each in found.items() if each.verdict is Verdict.DIFFERS), None)
         modules = [each for each in subgraphs_of(self.side.calls) if each.made is not None]
-        rows, lost = [], 0
+        rows, missing = [], 0
         for module in modules:
             assert module.made is not None
             name = self.side.calls[module.made].outputs[0]
             if name in found:
                 rows.append(Pairing(name, name, "", module.class_name, module.module, found[name]))
-            lost += name not in found
-        if lost:
+            missing += name not in found
+        if missing:
             many = format_many(len(modules), "module")
-            self.codes.append(f"results of {lost} of {many}: a run has fused the last value away")
-        return rows, self._tell_first(first, found[first]) if is_apart and first else None, None
+            self.codes.append(f"results of {missing} of {many}: a run has fused the last value away")
+        return rows, self._describe_first(first, found[first]) if is_apart and first else None, None
 
     def look_at_choices(
         self, outputs: dict[str, Agreement], first: First | None, differences: tuple[Difference, ...]
@@ -200,43 +202,60 @@ class _WayBench(Bench):
         self, names: Sequence[str], feeds: Mapping[str, Array]
     ) -> Iterator[tuple[str, Agreement]]:
         ours, theirs = self._ours, self._theirs
-        apart = self.runner.beside(ours.inner, theirs.inner, names, feeds, (ours.inside, theirs.inside))
-        shaken = self.runner.rewrite(theirs.inner, {}, shaken=self.side.shaken)
+        differences = self.runner.compare_values(
+            ours.inner, theirs.inner, names, feeds, (ours.inside, theirs.inside)
+        )
+        perturbed = self.runner.rewrite(theirs.inner, {}, perturbation=self.side.perturbation)
         ways = (theirs.inside, theirs.inside)
-        noise = self.runner.beside(shaken, theirs.inner, names, feeds, ways)
+        noise = self.runner.compare_values(perturbed, theirs.inner, names, feeds, ways)
         kernels = (
-            self.runner.beside(theirs.inner, theirs.inner, names, feeds, ways, coarse=True)
+            self.runner.compare_values(theirs.inner, theirs.inner, names, feeds, ways, coarse=True)
             if self.is_coarse
             else {}
         )
         for name in names:
-            if name in apart:
+            if name in differences:
                 yield (
                     name,
-                    self._judge(apart[name], noise.get(name), kernels.get(name), self.depths.get(name, 1)),
+                    self._judge(
+                        differences[name], noise.get(name), kernels.get(name), self.depths.get(name, 1)
+                    ),
                 )
 
-    def _judge(self, apart: Apart, shaken: Apart | None, coarse: Apart | None, depth: int) -> Agreement:
-        noise = max(self.tolerance.noise(apart.size, depth), 0.0 if shaken is None else shaken.error)
+    def _judge(
+        self,
+        difference: ValueDifference,
+        perturbation: ValueDifference | None,
+        coarse: ValueDifference | None,
+        depth: int,
+    ) -> Agreement:
+        noise = max(
+            self.tolerance.noise(difference.size, depth), 0.0 if perturbation is None else perturbation.error
+        )
         kernels = 0.0 if coarse is None else coarse.error
-        is_near = apart.error <= self.tolerance.margin * noise + 2 * kernels
-        is_same = not apart.lost and not apart.gained and is_near
+        is_near = difference.error <= self.tolerance.margin * noise + 2 * kernels
+        is_same = not difference.lost and not difference.gained and is_near
         noise = max(noise, kernels)
         verdict = Verdict.SAME if is_same else Verdict.DIFFERS
-        if apart.lost or apart.gained:
+        if difference.lost or difference.gained:
             return Agreement(None, None, None, verdict)
-        return Agreement(apart.worst, decibel(apart.size, apart.error), decibel(apart.size, noise), verdict)
+        return Agreement(
+            difference.worst,
+            decibel(difference.size, difference.error),
+            decibel(difference.size, noise),
+            verdict,
+        )
 
-    def _tell_first(self, name: str, found: Agreement) -> First:
+    def _describe_first(self, name: str, found: Agreement) -> First:
         node = self.makers[name]
-        off = "numbers are finite in one of the two runs only"
+        detail = "numbers are finite in one of the two runs only"
         if found.signal_to_error_db is not None and found.noise_db is not None:
-            off = f"{found.signal_to_error_db:.0f} dB signal to error, where rounding leaves {found.noise_db:.0f} dB"
-        made = [
-            f"{maker} at {way.execution.said}"
+            detail = f"{found.signal_to_error_db:.0f} dB signal to error, where rounding leaves {found.noise_db:.0f} dB"
+        operators = [
+            f"{maker} at {way.execution.description}"
             for way in (self._ours, self._theirs)
             if (maker := way.maker(name)) and maker != node.op_type
         ]
-        instead = f"; made by {' and '.join(made)}" if made else ""
-        reason = f"{node.op_type} {printable(name_node(node))}: {off}{instead}"
+        replacement = f"; made by {' and '.join(operators)}" if operators else ""
+        reason = f"{node.op_type} {printable(name_node(node))}: {detail}{replacement}"
         return First(self.ledger.node_scopes.get(node.place) or None, name_node(node), reason)

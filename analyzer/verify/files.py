@@ -27,9 +27,9 @@ from analyzer.verify.against import (
     is_coded,
     match_outputs,
 )
-from analyzer.verify.asked import Given
-from analyzer.verify.costs import Exchange, drift_between, put
-from analyzer.verify.given import GivenInputs
+from analyzer.verify.costs import Exchange, drift_between, load_tensors
+from analyzer.verify.inputs import GivenInputs
+from analyzer.verify.messages import ReplacedTensor
 from analyzer.verify.parting import Cause, Parted, Pass
 from analyzer.verify.prints import Print
 from analyzer.verify.record import Agreement, Costs, Difference, First, Pairing, Verdict, VerifyReport
@@ -39,9 +39,9 @@ from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Call
 from analyzer.verify.static import count_alike, find_differences
 from analyzer.verify.verify import local_path, name_node
-from analyzer.verify.weights import SAID
+from analyzer.verify.weights import REASONS
 
-_LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
+_NOT_COMPARED = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _NEAR = 6
 """Number of nodes after the last right values that are searched for a difference."""
 _ALIKE = 0.9
@@ -81,12 +81,12 @@ def verify_files(
     with Runner(limits or Limits()) as runner:
         side = _Reference(theirs, runner, paths[1], shapes, None if given is None else given.npz)
         bench = _FileBench(ours, side, runner, paths[0])
-        bench.give(given)
+        bench.use_inputs(given)
         bench.exchange()
         report = bench.verify(str(theirs.model.path), seeds, bench.notes, bench.exchanged, stamp)
     here, there = (each.model.graphs[0].outputs for each in (ours, theirs))
     only_there = [name for name in there if name not in here][: max(0, len(there) - len(here))]
-    missing = tuple(Pairing("", name, "", "", None, _LOST) for name in only_there)
+    missing = tuple(Pairing("", name, "", "", None, _NOT_COMPARED) for name in only_there)
     return replace(
         report,
         outputs=(*report.outputs, *missing),
@@ -97,23 +97,23 @@ def verify_files(
 
 
 def _check_alike(ours: Ledger, theirs: Ledger) -> None:
-    a, b = ({given.name: given for given in each.model.graphs[0].signature} for each in (ours, theirs))
+    a, b = ({value.name: value for value in each.model.graphs[0].signature} for each in (ours, theirs))
     where = printable(str(theirs.model.path))
     if a.keys() != b.keys():
-        odd = ", ".join(printable(name) for name in sorted(a.keys() ^ b.keys())[:5])
+        unshared = ", ".join(printable(name) for name in sorted(a.keys() ^ b.keys())[:5])
         raise UsageError(
-            f"{where}: takes other inputs than the first file: {odd}; name two files with the same inputs"
+            f"{where}: takes other inputs than the first file: {unshared}; name two files with the same inputs"
         )
-    for name, given in a.items():
-        mine, other = given.dims, b[name].dims
-        if mine is not None and other is not None and not _may_meet(mine, other):
+    for name, value in a.items():
+        our_dims, their_dims = value.dims, b[name].dims
+        if our_dims is not None and their_dims is not None and not _are_compatible(our_dims, their_dims):
             raise UsageError(
-                f"{where}: input {printable(name)} is {_sizes(other)}, and {_sizes(mine)} in the first file; "
+                f"{where}: input {printable(name)} is {_sizes(their_dims)}, and {_sizes(our_dims)} in the first file; "
                 "name two files with the same inputs"
             )
 
 
-def _may_meet(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
+def _are_compatible(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
     """Whether one array can have both shapes; a dim that is a name or negative may have any size."""
     fixed = (
         (x, y)
@@ -151,7 +151,7 @@ class _Reference(FileSide):
         """Set whether quantizers whose codes begin at zero cut off negative numbers."""
         if self.rectified:
             self._base, _ = self._runner.make_twin(self._path, self.half, rectify=cuts)
-            self._made = {}
+            self._rewritten = {}
 
 
 def edges_of(ledger: Ledger) -> Edges:
@@ -168,7 +168,7 @@ def edges_of(ledger: Ledger) -> Edges:
     ]
 
 
-_NAMED = 3
+_MOST_LISTED = 3
 """Most weights that a line names."""
 
 
@@ -180,7 +180,7 @@ class _FileBench(Bench):
 
     def __init__(self, ledger: Ledger, side: _Reference, runner: Runner, path: Path) -> None:
         self.rounding = Rounding()
-        self.state: dict[Given, Array] = {}
+        self.state: dict[ReplacedTensor, Array] = {}
         """Weights that MODEL computes with, if the other file is the rounded one."""
         self.rounded_to = ""
         self.notes: list[str] = []
@@ -190,19 +190,19 @@ class _FileBench(Bench):
         side.carrier = self.half or side.half
         self.refused = self.refused or side.refused
 
-    def give(self, given: GivenInputs | None) -> None:
+    def use_inputs(self, given: GivenInputs | None) -> None:
         """Use inputs that were read from files; the other side makes the rest."""
         self.files = {} if given is None else given.files
         if given is not None and self.side.is_given:
-            super().give(given)
+            super().use_inputs(given)
 
     def hidden(self, report: VerifyReport) -> Iterator[str]:
         """Yield a line about weights whose values differ though no output shows it; the verdict stays."""
         suspects = self.rounding.known.suspects
-        others = [name for name, why in suspects.items() if why == SAID[Line.DIFFERING]]
+        others = [name for name, why in suspects.items() if why == REASONS[Line.DIFFERING]]
         if others and report.same:
-            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-            listed = ", ".join(map(printable, others[:_NAMED])) + more
+            more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
+            listed = ", ".join(map(printable, others[:_MOST_LISTED])) + more
             yield f"inputs that show a difference in weights: {listed} differ from the other file's"
 
     # Rounded weights that one file holds of the other's
@@ -214,27 +214,27 @@ class _FileBench(Bench):
         except (UsageError, ModelReadError) as error:
             self.notes.append(f"a comparison with the weights of one file in the other: {error}")
             return
-        held, back = self.rounding.held, self.rounding.back
-        if self.rounding.is_turned:
-            held, back = back, held
-        for each in back:
+        for_other, for_model = self.rounding.for_finer, self.rounding.for_rounded
+        if self.rounding.is_other_rounded:
+            for_other, for_model = for_model, for_other
+        for each in for_model:
             for label, value in each.tensors.items():
                 slot = Slot.of(label)
-                self.state[Given(slot.name, slot.reader)] = value
-        if back:
+                self.state[ReplacedTensor(slot.name, slot.reader)] = value
+        if for_model:
             self.open_twin()
         original = self.side.apart()
-        put(self.side, held)
-        if self.rounding.is_turned:
-            if back:
+        load_tensors(self.side, for_other)
+        if self.rounding.is_other_rounded:
+            if for_model:
                 self.notes.append(
                     "the cost of rounding by module: the rounded file is the other one, not MODEL"
                 )
             self.exchanged = Exchange(original=original)
             return
-        self.exchanged = Exchange(held, original)
+        self.exchanged = Exchange(for_other, original)
         self.known = self.rounding.known
-        self._taint()
+        self._collect_unexplained()
 
     def open_twin(self, *, rectify: bool = True) -> None:
         """Make the float twin, if there has to be one, with the weights that MODEL is to compute with."""
@@ -281,9 +281,9 @@ class _FileBench(Bench):
         found = super().compare_outputs(seeds)
         is_apart = any(each.verdict is Verdict.DIFFERS for each in found.values())
         if is_apart and self.rounding.is_unknown and not holds_same_codes(self.ledger, self.side.ledger):
-            said = "a comparison without codes: both files hold rounded weights, but not the same ones"
-            if said not in self.notes:
-                self.notes.append(said)
+            note = "a comparison without codes: both files hold rounded weights, but not the same ones"
+            if note not in self.notes:
+                self.notes.append(note)
             found = {
                 name: replace(each, verdict=Verdict.NOT_COMPARED) if each.verdict is Verdict.DIFFERS else each
                 for name, each in found.items()
@@ -313,24 +313,24 @@ class _FileBench(Bench):
         return rows, first, cause
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
-        named = self._named(parted, passed)
-        return (named is not None and named.kind != "input") or super()._is_known(parted, passed)
+        difference = self._find_named_difference(parted, passed)
+        return (difference is not None and difference.kind != "input") or super()._is_known(parted, passed)
 
-    def _tell(
+    def _describe_parting(
         self, passed: Pass, parted: Parted, known: Mapping[str, Print]
     ) -> tuple[First, Difference | None]:
         """Describe where the two part, and why, also from nodes of the same name, if nearly all names are in both."""
-        told = self._named(parted, passed)
-        first, cause = super()._tell(passed, parted, known)
-        if told is None or (told.kind == "input" and cause is not None):
+        difference = self._find_named_difference(parted, passed)
+        first, cause = super()._describe_parting(passed, parted, known)
+        if difference is None or (difference.kind == "input" and cause is not None):
             return first, cause
-        module = told.module or parted.call.module or ROOT
-        reason = f"{told.node}: {told.found}, and {told.expected} in {self.there}"
-        if told.kind == "planted":
-            reason = f"{told.found}, which {self.there} does not have"
-        return First(module, told.node, reason), replace(told, module=module)
+        module = difference.module or parted.call.module or ROOT
+        reason = f"{difference.node}: {difference.found}, and {difference.expected} in {self.there}"
+        if difference.kind == "planted":
+            reason = f"{difference.found}, which {self.there} does not have"
+        return First(module, difference.node, reason), replace(difference, module=module)
 
-    def _named(self, parted: Parted, passed: Pass) -> Difference | None:
+    def _find_named_difference(self, parted: Parted, passed: Pass) -> Difference | None:
         """Return the difference of the first differing node after the right values from the node of its name."""
         if not self._is_one_file():
             return None
@@ -339,31 +339,35 @@ class _FileBench(Bench):
         differences = {
             each.node: each for each in reversed([*find_differences(self.ledger, self.side.ledger)])
         }
-        told = next((differences[name] for name in near if name in differences), None)
-        return told if told is None or told.kind != "input" else self._planted(told)
+        difference = next((differences[name] for name in near if name in differences), None)
+        return (
+            difference if difference is None or difference.kind != "input" else self._as_inserted(difference)
+        )
 
-    def _planted(self, told: Difference) -> Difference:
+    def _as_inserted(self, difference: Difference) -> Difference:
         """Turn a difference of inputs into an inserted node, if only MODEL has the node that makes the input."""
-        maker = self.makers.get(told.parameter or "")
+        maker = self.makers.get(difference.parameter or "")
         others = {name for node in self.side.graph.nodes for name in node.outputs}
         if maker is None or others.intersection(maker.outputs):
-            return told
-        held = [name for name in maker.inputs if name in self.tainted]
-        said = f"{maker.op_type} {name_node(maker)}" + (f" with {self.tainted[held[0]]}" if held else "")
-        return replace(told, kind="planted", expected="no such node", found=said)
+            return difference
+        changed_inputs = [name for name in maker.inputs if name in self.unexplained_values]
+        description = f"{maker.op_type} {name_node(maker)}" + (
+            f" with {self.unexplained_values[changed_inputs[0]]}" if changed_inputs else ""
+        )
+        return replace(difference, kind="planted", expected="no such node", found=description)
 
-    def call_it(self, passed: Pass, cause: Cause) -> str:
+    def name_part(self, passed: Pass, cause: Cause) -> str:
         """Return the operator, as the name of the replaced part."""
         return cause.operator
 
-    def call_that(self, call: Call) -> str:
+    def name_missing_call(self, call: Call) -> str:
         """Return the operator and the node, as the name of a call."""
         node = self.side.calls[call.number].node
         return f"{call.operator} {printable(node)}"
 
-    def other_differences(self, told: Sequence[Difference]) -> Iterator[Difference]:
+    def other_differences(self, reported: Sequence[Difference]) -> Iterator[Difference]:
         """Yield further differences of nodes with the same name, except those that rounding and optimizing cause."""
-        known = {each.node for each in told}
+        known = {each.node for each in reported}
         is_one = self._is_one_file()
         for each in find_differences(self.ledger, self.side.ledger):
             if each.node not in known and (is_one or each.kind == "attribute"):
@@ -379,7 +383,9 @@ class _FileBench(Bench):
     def measure_costs(self, exchange: Exchange) -> Costs | None:
         """Measure the cost of rounding; None if the other file is the rounded one, or both are."""
         return (
-            None if self.rounding.is_turned or self.rounding.is_unknown else super().measure_costs(exchange)
+            None
+            if self.rounding.is_other_rounded or self.rounding.is_unknown
+            else super().measure_costs(exchange)
         )
 
     def measure_drift(self, exchange: Exchange) -> float | None:
@@ -387,5 +393,5 @@ class _FileBench(Bench):
         found = []
         for feeds in self.feeds[:WEIGHED]:
             theirs = self.runner.run(self.own, self.graph.outputs, feeds)
-            found.append(drift_between(self._matched(self.side.standing(feeds), theirs), theirs))
+            found.append(drift_between(self._matched(self.side.run_as_stored(feeds), theirs), theirs))
         return None if None in found else min((each for each in found if each is not None), default=None)

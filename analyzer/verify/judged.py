@@ -68,25 +68,25 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
         report: result of `verify_module` with an exchange, which measures what rounding costs, or of `verify_files`.
     """
     drift = report.drift_db
-    whose = "PyTorch's" if limit.against is None else f"those of {shown(limit.against)}"
+    reference = "PyTorch's" if limit.against is None else f"those of {shown(limit.against)}"
     if not report.is_answered:
         return skip_drift(limit, path, "an output could not be compared")
     if drift is None:
-        why = "has no weights of its own" if limit.against is None else "has no float outputs"
-        return skip_drift(limit, path, f"{report.against} {why}")
+        reason = "has no weights of its own" if limit.against is None else "has no float outputs"
+        return skip_drift(limit, path, f"{report.against} {reason}")
     if drift == -math.inf:
         return _verdict(
             limit, path, Status.FAIL, message="an output is lost: its numbers are infinite or NaN"
         )
     if drift == math.inf:
-        return _verdict(limit, path, Status.PASS, message=f"outputs equal {whose}, bit for bit")
+        return _verdict(limit, path, Status.PASS, message=f"outputs equal {reference}, bit for bit")
     observed = math.floor(drift)
     missing = limit.decibels - observed
     contributors: tuple[Contributor, ...] = ()
     if missing > 0 and report.costs is not None:
-        alone = [(each.module, each.signal_to_error_db) for each in report.costs.layers]
+        module_costs = [(each.module, each.signal_to_error_db) for each in report.costs.layers]
         contributors = tuple(
-            Contributor(name, math.floor(db)) for name, db in alone[:_MOST] if _is_number(db)
+            Contributor(name, math.floor(db)) for name, db in module_costs[:_MOST] if _is_number(db)
         )
     return _verdict(
         limit,
@@ -95,18 +95,18 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
         observed=observed,
         exceeded_by=missing if missing > 0 else None,
         contributors=contributors,
-        message=f"outputs have {drift:.1f} dB signal to error beside {whose}"
+        message=f"outputs have {drift:.1f} dB signal to error beside {reference}"
         + (f", and at least {limit.decibels} are required" if missing > 0 else ""),
     )
 
 
-def skip_drift(limit: DriftLimit, path: str, why: str) -> Verdict:
+def skip_drift(limit: DriftLimit, path: str, reason: str) -> Verdict:
     """Return the verdict for a drift that could not be measured: not a pass."""
-    return _verdict(limit, path, Status.SKIP, skipped=Skipped.NOT_EVALUATED, message=why)
+    return _verdict(limit, path, Status.SKIP, skipped=Skipped.NOT_EVALUATED, message=reason)
 
 
-def _verdict(limit: DriftLimit, path: str, status: Status, **given: Any) -> Verdict:
-    return Verdict(limit.rule, path, status, Unit.DECIBELS, limit=limit.decibels, **given)
+def _verdict(limit: DriftLimit, path: str, status: Status, **fields: Any) -> Verdict:
+    return Verdict(limit.rule, path, status, Unit.DECIBELS, limit=limit.decibels, **fields)
 
 
 def _is_number(value: float | None) -> TypeGuard[float]:

@@ -16,7 +16,7 @@ from analyzer.errors import ExportError
 from analyzer.model.content import Array
 from analyzer.model.operators import MOVES
 from analyzer.records import Frozen, Mutable, field, replace
-from analyzer.verify.prints import ROOM, Finder, Likeness, Print, noise_between, print_of
+from analyzer.verify.prints import TOLERANCE_FACTOR, Finder, Likeness, Print, noise_between, print_of
 from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side, Value
 
 MOVING = frozenset(
@@ -58,7 +58,7 @@ _PARTS = ("no bias", "no weight")
 """Attempts whose result any right file has as an intermediate value: it is no evidence."""
 _FAR = 4
 """Calls from one that the file lacks to the next that it has: more than any tool fuses, except for attention."""
-_ROOMS = (ROOM, ROOM / 4, ROOM / 12)
+_TOLERANCE_FACTORS = (TOLERANCE_FACTOR, TOLERANCE_FACTOR / 4, TOLERANCE_FACTOR / 12)
 """Factors on the noise within which values are right; smaller ones find a small difference that a later sum hides."""
 _MOST_SECONDS = 20.0
 _MOST_ATTEMPTS = 120
@@ -75,9 +75,9 @@ class Seen(Mutable):
     """Whether the call can be identified and the file has neither its result nor any value computed from it."""
 
     @property
-    def is_telling(self) -> bool:
+    def is_identifiable(self) -> bool:
         """Whether the call computes a value that can be looked up."""
-        return self.call.operator not in MOVING and any(each.is_telling for each in self.prints)
+        return self.call.operator not in MOVING and any(each.is_identifiable for each in self.prints)
 
 
 class Pass(Frozen):
@@ -125,18 +125,18 @@ def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single
     """
     seen: list[Seen] = []
 
-    def told(call: Call, values: Sequence[Value]) -> None:
-        seen.append(Seen(call, tuple(map(_keep, values))))
+    def add_seen(call: Call, values: Sequence[Value]) -> None:
+        seen.append(Seen(call, tuple(map(_to_print, values))))
 
-    recording = side.record(feeds, told)
+    recording = side.record(feeds, add_seen)
     others: dict[int, tuple[Print, ...]] = {}
 
-    def again(call: Call, values: Sequence[Value]) -> None:
+    def add_other(call: Call, values: Sequence[Value]) -> None:
         if call.number < len(seen) and seen[call.number].call.operator == call.operator:
-            others[call.number] = tuple(map(_keep, values))
+            others[call.number] = tuple(map(_to_print, values))
 
     try:
-        side.record(feeds, again, precision if precision != "single" else "double")
+        side.record(feeds, add_other, precision if precision != "single" else "double")
     except ExportError:
         others = {}
     for each in seen:
@@ -146,11 +146,11 @@ def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single
     return Pass(tuple(seen), recording)
 
 
-def _keep(value: Value) -> Print:
+def _to_print(value: Value) -> Print:
     return value if isinstance(value, Print) else print_of(value)
 
 
-def settle(passed: Pass, finder: Finder, *, through_choices: bool = True) -> None:
+def mark_bad_calls(passed: Pass, finder: Finder, *, through_choices: bool = True) -> None:
     """Look up each call's result in the file, and mark the bad calls among those that an output depends on.
 
     Args:
@@ -168,13 +168,14 @@ def settle(passed: Pass, finder: Finder, *, through_choices: bool = True) -> Non
                 children[parent].append(each.call.number)
     for number in range(len(passed.seen) - 1, -1, -1):
         has_found_after[number] = any(
-            has_found_after[child] or (passed.seen[child].is_telling and passed.seen[child].found is not None)
+            has_found_after[child]
+            or (passed.seen[child].is_identifiable and passed.seen[child].found is not None)
             for child in children[number]
         )
     live = live_calls(passed)
     for number, each in enumerate(passed.seen):
         each.is_bad = (
-            number in live and each.is_telling and each.found is None and not has_found_after[number]
+            number in live and each.is_identifiable and each.found is None and not has_found_after[number]
         )
 
 
@@ -185,14 +186,14 @@ def chooses(seen: Seen) -> bool:
 
 def live_calls(passed: Pass) -> set[int]:
     """Return the calls that an output depends on (not an unused pooler, say); all where this is unknown."""
-    left = [number for number in passed.recording.made if number < len(passed.seen)]
-    found = set(left)
-    while left:
+    waiting = [number for number in passed.recording.made if number < len(passed.seen)]
+    found = set(waiting)
+    while waiting:
         parents = {
-            parent for parent in passed.seen[left.pop()].call.parents if parent < len(passed.seen)
+            parent for parent in passed.seen[waiting.pop()].call.parents if parent < len(passed.seen)
         } - found
         found |= parents
-        left += parents
+        waiting += parents
     return found or {*range(len(passed.seen))}
 
 
@@ -200,12 +201,12 @@ def _look_up(seen: Seen, finder: Finder) -> Likeness | None:
     """Return the file's value that equals a call's result; of several results the first, if all are found."""
     found: Likeness | None = None
     for each, noise in zip(seen.prints, seen.noises, strict=True):
-        if not each.is_telling:
+        if not each.is_identifiable:
             continue
-        like = finder.find(each, noise)
-        if like is None:
+        likeness = finder.find(each, noise)
+        if likeness is None:
             return None
-        found = found or like
+        found = found or likeness
     return found
 
 
@@ -228,29 +229,30 @@ def find_parted(
         finder: finder of the file's values.
         numbers: numbers that the file has.
         is_known: function that says whether the cause is known without an attempt.
-        through_choices: as of `settle`; if false, the outputs are the same, and only calls before choices may part.
+        through_choices: as of `mark_bad_calls`; if false, the outputs are the same, and only calls before choices
+            may part.
     """
     bad: list[Seen] = []
-    for finder.room in _ROOMS if through_choices else _ROOMS[:1]:
-        settle(passed, finder, through_choices=through_choices)
+    for finder.tolerance_factor in _TOLERANCE_FACTORS if through_choices else _TOLERANCE_FACTORS[:1]:
+        mark_bad_calls(passed, finder, through_choices=through_choices)
         bad = [each for each in passed.seen if each.is_bad]
-        far = _lost(passed, _FAR if bad else 1) if through_choices else []
-        bad = sorted([*bad, *far], key=lambda each: each.call.number)
+        lost = _find_lost(passed, _FAR if bad else 1) if through_choices else []
+        bad = sorted([*bad, *lost], key=lambda each: each.call.number)
         if bad:
             break
     else:
-        finder.room = _ROOMS[0]
-        settle(passed, finder)
+        finder.tolerance_factor = _TOLERANCE_FACTORS[0]
+        mark_bad_calls(passed, finder)
         return None
-    spoiled: set[int] = set()
+    affected: set[int] = set()
     for each in passed.seen:
-        if each.is_bad or spoiled.intersection(each.call.parents):
-            spoiled.add(each.call.number)
-    origins = [each for each in bad if not spoiled.intersection(each.call.parents)]
-    origin = _past_fused(origins, passed) or (origins or bad)[0]
-    turned = _reordered(origin, passed, finder)
-    if turned is not None:
-        origin, bad = turned, [turned, *bad]
+        if each.is_bad or affected.intersection(each.call.parents):
+            affected.add(each.call.number)
+    origins = [each for each in bad if not affected.intersection(each.call.parents)]
+    origin = _first_unfused(origins, passed) or (origins or bad)[0]
+    reordered = _find_reordered(origin, passed, finder)
+    if reordered is not None:
+        origin, bad = reordered, [reordered, *bad]
     chain = _descendants(origin, bad, passed)
     frontier = tuple(dict.fromkeys(_frontier(origin, passed)))
     expected = _expected(origin, passed)
@@ -262,7 +264,7 @@ def find_parted(
     return replace(parted, cause=search.find())
 
 
-def _lost(passed: Pass, least: int) -> list[Seen]:
+def _find_lost(passed: Pass, least: int) -> list[Seen]:
     """Find calls that the file lacks though it has a value computed from them; elsewhere it has calls of their kind.
 
     A small difference is lost when a large value is added: later values are off, but too little to tell. So the next
@@ -271,16 +273,20 @@ def _lost(passed: Pass, least: int) -> list[Seen]:
     seen = passed.seen
     after = [len(seen)] * len(seen)
     for each in reversed(seen):
-        own = 0 if each.is_telling and each.found is not None else after[each.call.number] + each.is_telling
+        own = (
+            0
+            if each.is_identifiable and each.found is not None
+            else after[each.call.number] + each.is_identifiable
+        )
         for parent in each.call.parents:
             if parent < each.call.number:
                 after[parent] = min(after[parent], own)
-    found = {_kind(each) for each in seen if each.is_telling and each.found is not None}
+    found = {_kind(each) for each in seen if each.is_identifiable and each.found is not None}
     live = live_calls(passed)
     lost = [
         each
         for each in seen
-        if each.is_telling
+        if each.is_identifiable
         and each.call.number in live
         and each.found is None
         and not each.is_bad
@@ -292,7 +298,7 @@ def _lost(passed: Pass, least: int) -> list[Seen]:
     return lost
 
 
-def _reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
+def _find_reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
     """Return the first call before the parting one whose elements the file has in the same shape, but another order."""
     waiting, done = list(origin.call.parents), set[int]()
     found: Seen | None = None
@@ -302,21 +308,25 @@ def _reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
             continue
         done.add(number)
         each = passed.seen[number]
-        if not each.is_telling:
+        if not each.is_identifiable:
             waiting += each.call.parents
             continue
-        like = each.found
-        if like is None or like.is_ordered or finder.known[like.name].shape != each.prints[0].shape:
+        likeness = each.found
+        if (
+            likeness is None
+            or likeness.is_ordered
+            or finder.known[likeness.name].shape != each.prints[0].shape
+        ):
             continue
         found = each if found is None or number < found.call.number else found
         waiting += each.call.parents
     return found
 
 
-def _past_fused(origins: Sequence[Seen], passed: Pass) -> Seen | None:
+def _first_unfused(origins: Sequence[Seen], passed: Pass) -> Seen | None:
     """Return the first origin of a kind that the file does not also lack where all is well."""
     fused = {
-        _kind(each) for each in passed.seen if each.is_telling and each.found is None and not each.is_bad
+        _kind(each) for each in passed.seen if each.is_identifiable and each.found is None and not each.is_bad
     }
     return next((each for each in origins if _kind(each) not in fused), None)
 
@@ -334,7 +344,7 @@ def _descendants(origin: Seen, bad: Sequence[Seen], passed: Pass) -> list[Seen]:
     return [each for each in bad if each.call.number in reached]
 
 
-def _behind(call: Call, passed: Pass, is_end: Callable[[Seen], bool]) -> Iterator[Seen]:
+def _ancestors(call: Call, passed: Pass, is_end: Callable[[Seen], bool]) -> Iterator[Seen]:
     """Yield the calls from which a call is computed, the nearest first; stop at calls that are an end."""
     waiting, done = list(call.parents), set[int]()
     while waiting:
@@ -348,26 +358,28 @@ def _behind(call: Call, passed: Pass, is_end: Callable[[Seen], bool]) -> Iterato
             waiting += each.call.parents
 
 
-def _is_telling(seen: Seen) -> bool:
-    return seen.is_telling
+def _is_identifiable(seen: Seen) -> bool:
+    return seen.is_identifiable
 
 
 def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
     """Yield the file's values that hold a call's inputs, across calls that only move them."""
-    for each in _behind(origin.call, passed, lambda seen: seen.found is not None or seen.is_telling):
+    for each in _ancestors(origin.call, passed, lambda seen: seen.found is not None or seen.is_identifiable):
         if each.found is not None:
             yield each.found.name
 
 
 def makers_of(call: Call, passed: Pass) -> tuple[int, ...]:
     """Return the calls that make a call's inputs, across calls that only move them."""
-    return tuple(each.call.number for each in _behind(call, passed, _is_telling) if each.is_telling)
+    return tuple(
+        each.call.number for each in _ancestors(call, passed, _is_identifiable) if each.is_identifiable
+    )
 
 
 def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:
     """Return the calls that make and that move a call's inputs; None where the file lacks a maker's result."""
-    behind = list(_behind(origin.call, passed, _is_telling))
-    if any(each.is_telling and each.found is None for each in behind):
+    behind = list(_ancestors(origin.call, passed, _is_identifiable))
+    if any(each.is_identifiable and each.found is None for each in behind):
         return None
     return tuple(sorted(each.call.number for each in behind))
 
@@ -379,7 +391,7 @@ class _Choice(Frozen):
     module: str
     operator: str
     index: int
-    said: tuple[str, str, str]
+    description: tuple[str, str, str]
     print_: Print
 
 
@@ -433,9 +445,11 @@ class _Search(Mutable):
         for choice in choices:
             if time.process_time() - self.start > _MOST_SECONDS or self.tried > _MOST_ATTEMPTS:
                 return best
-            explained, of = self._try(Attempt(choice.place, choice.index, self.numbers), choice.said[2])
+            explained, of = self._try(
+                Attempt(choice.place, choice.index, self.numbers), choice.description[2]
+            )
             if explained and (best is None or explained > best.explained):
-                kind, expected, found = choice.said
+                kind, expected, found = choice.description
                 best = Cause(choice.module, choice.operator, kind, expected, found, explained, of)
                 if explained >= min(of, 3) > 1:
                     return best
@@ -444,13 +458,13 @@ class _Search(Mutable):
     def _choices(self, place: int | str, module: str, operator: str) -> list[_Choice]:
         found: list[_Choice] = []
 
-        def told(index: int, said: tuple[str, str, str], value: Value | None) -> None:
-            print_ = None if value is None else _keep(value)
+        def add_choice(index: int, description: tuple[str, str, str], value: Value | None) -> None:
+            print_ = None if value is None else _to_print(value)
             if print_ is not None and print_.numel:
-                found.append(_Choice(place, module, operator, index, said, print_))
+                found.append(_Choice(place, module, operator, index, description, print_))
 
         try:
-            self.side.alternatives(self.feeds, place, self.numbers, told)
+            self.side.alternatives(self.feeds, place, self.numbers, add_choice)
         except (ExportError, KeyError):
             return []
         return found
@@ -468,7 +482,7 @@ class _Search(Mutable):
         number = self.origin.call.number
         yield number, self.origin.call.module, self.origin.call.operator
         for parent in self.origin.call.parents:
-            if parent < number and self.passed.seen[parent].is_telling:
+            if parent < number and self.passed.seen[parent].is_identifiable:
                 call = self.passed.seen[parent].call
                 yield parent, call.module, call.operator
         around = [
@@ -491,7 +505,7 @@ class _Search(Mutable):
     def _is_bad(self, module: ModuleCall) -> bool:
         return module.made is not None and module.made < len(self.passed.seen)
 
-    def _try(self, attempt: Attempt, said: str) -> tuple[int, int]:
+    def _try(self, attempt: Attempt, alternative: str) -> tuple[int, int]:
         """Return how many of the calls that follow are in the file after an attempt, and how many were compared.
 
         The replaced call's own result counts too, unless any file has it, such as a product without its bias.
@@ -505,28 +519,28 @@ class _Search(Mutable):
             after = place
         judged = [each for each in self.chain if each.call.number > after][:_JUDGED]
         wanted = {each.call.number: each for each in judged}
-        is_own = isinstance(place, int) and place >= self.origin.call.number and said not in _PARTS
-        if isinstance(place, int) and is_own and self.passed.seen[place].is_telling:
+        is_own = isinstance(place, int) and place >= self.origin.call.number and alternative not in _PARTS
+        if isinstance(place, int) and is_own and self.passed.seen[place].is_identifiable:
             wanted[place] = self.passed.seen[place]
         if not wanted:
             return 0, 0
         explained = 0
 
-        def told(call: Call, values: Sequence[Value]) -> None:
+        def count_explained(call: Call, values: Sequence[Value]) -> None:
             nonlocal explained
             each = wanted.get(call.number)
             if each is None or call.operator != each.call.operator:
                 return
-            made = Seen(call, tuple(map(_keep, values)), each.noises)
+            made = Seen(call, tuple(map(_to_print, values)), each.noises)
             if len(made.prints) != len(each.prints):
                 return
-            like = _look_up(made, self.finder)
-            if like is not None and like.name not in self.known:
+            likeness = _look_up(made, self.finder)
+            if likeness is not None and likeness.name not in self.known:
                 explained += 1
 
-        asked = replace(attempt, judged=tuple(wanted))
+        judged_attempt = replace(attempt, judged=tuple(wanted))
         try:
-            self.side.record(self.feeds, told, "single", asked, max(wanted))
+            self.side.record(self.feeds, count_explained, "single", judged_attempt, max(wanted))
         except ExportError:
             return 0, len(wanted)
         return explained, len(wanted)

@@ -45,7 +45,7 @@ class Print(msgspec.Struct, frozen=True, array_like=True):
         return math.sqrt(self.power / count) if count > 0 else 0.0
 
     @property
-    def is_telling(self) -> bool:
+    def is_identifiable(self) -> bool:
         """Whether the value can be identified: it has enough elements, and not all are equal."""
         return self.is_float and self.numel - self.odd >= LEAST and self.high > self.low
 
@@ -53,9 +53,9 @@ class Print(msgspec.Struct, frozen=True, array_like=True):
 def print_of(value: Array) -> Print:
     """Return the print of an array of numbers or booleans."""
     shape = tuple(map(int, value.shape))
-    given = np.asarray(value).reshape(-1)
-    is_float = given.dtype.kind not in "biu"
-    flat: _Reals = given.astype(np.float64)
+    elements = np.asarray(value).reshape(-1)
+    is_float = elements.dtype.kind not in "biu"
+    flat: _Reals = elements.astype(np.float64)
     with np.errstate(invalid="ignore"):
         odd = ~(np.abs(flat) < HUGE)
     count = int(odd.sum())
@@ -109,11 +109,11 @@ def noise_between(one: Print, other: Print) -> float:
     """Return the root mean square of the difference of two runs of one value, estimated from the sums under signs."""
     if one.numel != other.numel or not one.signs or not other.signs:
         return 0.0
-    off = np.array(one.signs) - np.array(other.signs)
-    return float(np.sqrt(np.mean(off**2) / one.numel))
+    difference = np.array(one.signs) - np.array(other.signs)
+    return float(np.sqrt(np.mean(difference**2) / one.numel))
 
 
-ROOM = 24.0
+TOLERANCE_FACTOR = 24.0
 """Factor on the noise that a difference may have."""
 
 
@@ -122,7 +122,7 @@ class Finder:
 
     def __init__(self, known: Mapping[str, Print]) -> None:
         self.known = known
-        self.room = ROOM
+        self.tolerance_factor = TOLERANCE_FACTOR
         """Factor on the noise that a difference may have."""
         self.kernels: dict[str, float] = {}
         """Largest error (root mean square) that the kernels may add to each value, in addition to rounding."""
@@ -138,19 +138,19 @@ class Finder:
             wanted: print of the other side's value.
             noise: root mean square of its rounding.
         """
-        turned = None
+        reordered = None
         for name, each in self._by_numel.get(wanted.numel, ()):
-            order = is_like(wanted, each, noise, self.room, self.kernels.get(name, 0.0))
+            order = is_like(wanted, each, noise, self.tolerance_factor, self.kernels.get(name, 0.0))
             if order is True:
                 return Likeness(name, is_ordered=True)
-            if order is False and turned is None:
-                turned = Likeness(name, is_ordered=False)
-        return turned
+            if order is False and reordered is None:
+                reordered = Likeness(name, is_ordered=False)
+        return reordered
 
     def all_like(self, wanted: Print, noise: float) -> Iterator[Likeness]:
         """Yield every value that is the same but for rounding."""
         for name, each in self._by_numel.get(wanted.numel, ()):
-            order = is_like(wanted, each, noise, self.room, self.kernels.get(name, 0.0))
+            order = is_like(wanted, each, noise, self.tolerance_factor, self.kernels.get(name, 0.0))
             if order is not None:
                 yield Likeness(name, is_ordered=order)
 
@@ -159,7 +159,9 @@ class Finder:
         return self._by_numel.get(numel, ())
 
 
-def is_like(one: Print, other: Print, noise: float, times: float = ROOM, kernels: float = 0.0) -> bool | None:
+def is_like(
+    one: Print, other: Print, noise: float, times: float = TOLERANCE_FACTOR, kernels: float = 0.0
+) -> bool | None:
     """Whether two values are the same but for rounding: True in one order, False in another, None if they differ.
 
     Args:
@@ -172,23 +174,23 @@ def is_like(one: Print, other: Print, noise: float, times: float = ROOM, kernels
     if one.odd != other.odd or one.numel != other.numel or not one.power or not other.power:
         return None
     count = one.numel - one.odd
-    room = times * max(noise, 2.0**-22 * one.size) + 2 * kernels
-    if abs(one.power - other.power) > 2 * room * one.size * count + room * room * count:
+    tolerance = times * max(noise, 2.0**-22 * one.size) + 2 * kernels
+    if abs(one.power - other.power) > 2 * tolerance * one.size * count + tolerance * tolerance * count:
         return None
-    if abs(one.total - other.total) > room * count:
+    if abs(one.total - other.total) > tolerance * count:
         return None
-    if max(abs(one.low - other.low), abs(one.high - other.high)) > 4 * room + 2.0**-20 * max(
+    if max(abs(one.low - other.low), abs(one.high - other.high)) > 4 * tolerance + 2.0**-20 * max(
         abs(one.low), abs(one.high)
     ):
         return None
-    off = np.array(one.signs) - np.array(other.signs)
-    apart = float(np.sqrt(np.mean(off**2) / one.numel))
-    if apart <= room:
+    difference = np.array(one.signs) - np.array(other.signs)
+    distance = float(np.sqrt(np.mean(difference**2) / one.numel))
+    if distance <= tolerance:
         return True
-    if apart < 0.02 * one.size:
+    if distance < 0.02 * one.size:
         return None  # nearly the same, in the same order: a wrong value
     levels = np.abs(np.array(one.levels) - np.array(other.levels))
-    return False if levels.size and float(levels.max()) <= 4 * room else None
+    return False if levels.size and float(levels.max()) <= 4 * tolerance else None
 
 
 def scale_between(one: Print, other: Print) -> float | None:
@@ -199,5 +201,5 @@ def scale_between(one: Print, other: Print) -> float | None:
     factor = float(a @ b / (a @ a)) if a.any() else 0.0
     if not factor:
         return None
-    off = float(np.sqrt(np.mean((b - factor * a) ** 2) / one.numel))
-    return factor if off <= 1e-4 * abs(factor) * one.size else None
+    difference = float(np.sqrt(np.mean((b - factor * a) ** 2) / one.numel))
+    return factor if difference <= 1e-4 * abs(factor) * one.size else None

@@ -28,7 +28,7 @@ _MOST_ELEMENTS = 1 << 28
 """Most parameter elements of a file that is compared with the program: random values of 5 bytes each are drawn."""
 
 
-def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> VerifyReport:
+def compare_with_program(report: VerifyReport, result: Reconciliation, file: str) -> VerifyReport:
     """Compare a file with PyTorch's program after its runs agree, and report any difference, however small.
 
     Nothing changes where the runs disagree, the file holds rounded numbers, there is no program, or no difference is
@@ -45,12 +45,12 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
     if found is None:
         return report
     if found.first is None:
-        told = [each.removeprefix("not proven: ") for each in found.uncovered if QUOTIENTS in each]
-        return replace(report, uncovered=(*report.uncovered, *told))
-    apart = {each.name for each in found.outputs if each.agreement.verdict is Verdict.DIFFERS}
+        unproven = [each.removeprefix("not proven: ") for each in found.uncovered if QUOTIENTS in each]
+        return replace(report, uncovered=(*report.uncovered, *unproven))
+    differing = {each.name for each in found.outputs if each.agreement.verdict is Verdict.DIFFERS}
     outputs = tuple(
         replace(each, agreement=replace(each.agreement, verdict=Verdict.DIFFERS))
-        if each.name in apart
+        if each.name in differing
         else each
         for each in report.outputs
     )
@@ -59,7 +59,7 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
     return replace(report, outputs=outputs, first=first, differences=found.differences)
 
 
-def may_be_held(result: Reconciliation) -> bool:
+def is_comparable_with_program(result: Reconciliation) -> bool:
     """Whether a file can be compared with a program: it is local, its values were compared, and it is small enough."""
     is_compared = result.content != "none" and result.ledger.model.traffic is None
     return is_compared and sum(entry.logical_numel for entry in result.ledger.entries) <= _MOST_ELEMENTS
@@ -80,30 +80,32 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     Raises:
         UsageError: the manifest has no values, though the reconciliation compared some.
     """
-    if result.reads == "as-exported" or not may_be_held(result):
+    if result.reads == "as-exported" or not is_comparable_with_program(result):
         return result
     lines = {row.line for row in result.bridge if row.tensors and row.line in UNBALANCED}
     if not result.manifest.calls or lines - {Line.MISPLACED}:
         return result
-    free = result
+    without_places = result
     if lines:
-        free = reconcile_ledger(result.ledger, result.manifest, result.content, weights=weights, places=False)
-    manifest = _with_told_buffers(free.manifest, weights)
-    found = _account(replace(free, manifest=manifest), Path(result.ledger.model.path).name)
+        without_places = reconcile_ledger(
+            result.ledger, result.manifest, result.content, weights=weights, places=False
+        )
+    manifest = _with_known_buffers(without_places.manifest, weights)
+    found = _account(replace(without_places, manifest=manifest), Path(result.ledger.model.path).name)
     if found is None:
         return result
     if found.same:
-        return replace(free, computes="same", findings=_without_doubts(free))
+        return replace(without_places, computes="same", findings=_without_doubts(without_places))
     if found.first is None or lines:
         return result
     first = found.first
-    at = next(each for each in found.differences if each.node == first.node)
-    names, tables = _parameters_at(free, at), _tables_at(free, at)
+    difference = next(each for each in found.differences if each.node == first.node)
+    names, tables = _parameters_at(without_places, difference), _tables_at(without_places, difference)
     severity = Severity.ERROR if names or tables else Severity.WARNING
     reason = first.reason.removeprefix(f"{first.node}: ")
     remark = remark_program(first.module, first.node, reason, severity)
     if names or tables:
-        free = reconcile_ledger(
+        without_places = reconcile_ledger(
             result.ledger,
             result.manifest,
             result.content,
@@ -111,7 +113,7 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
             misplaced=names,
             exchanged=tables,
         )
-    return replace(free, computes="differs", findings=(*_without_doubts(free), remark))
+    return replace(without_places, computes="differs", findings=(*_without_doubts(without_places), remark))
 
 
 _DOUBTS = ("changed-alike", "odd-layer", "wiring-differs")
@@ -122,7 +124,7 @@ def _without_doubts(result: Reconciliation) -> tuple[Finding, ...]:
     return tuple(each for each in result.findings if each.id not in _DOUBTS)
 
 
-def _with_told_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:
+def _with_known_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:
     """Return the manifest with values of buffers that it lacks, as when made of a class, if they are at hand."""
     if weights is None:
         return manifest
@@ -166,7 +168,7 @@ def _account(result: Reconciliation, file: str) -> VerifyReport | None:
 
     None too where the algebra fails, as on an invalid graph: each caller has a fallback.
     """
-    if not may_be_held(result):
+    if not is_comparable_with_program(result):
         return None
     try:
         return account_program(result, file, "PyTorch's program")

@@ -24,7 +24,7 @@ import numpy as np
 from analyzer.model import Graph, StoredTensor
 from analyzer.model.content import Array
 from analyzer.records import Frozen
-from analyzer.verify.asked import QuantizerAnswer, Rounded
+from analyzer.verify.messages import QuantizerAnswer, Rounded
 from analyzer.verify.prints import HUGE
 
 Edge = tuple[list[str], list[str], str]
@@ -47,7 +47,7 @@ _SPREAD = 0.1
 unusual content, such as padding, which may be in no calibration."""
 _COARSE = 1.5
 """Powers of two by which a range is too wide, more than those of its neighbours."""
-_GIVEN = 3.0
+_INPUT_OFF = 3.0
 """Powers of two by which the range of a graph input is off, on either side: the next layer adds up a picture, and
 noise cancels."""
 _LOSS = 6.0
@@ -72,7 +72,7 @@ _LINEAR = frozenset(
 """Operators that double their output when their input doubles."""
 
 
-class Weighed(Frozen):
+class QuantizerEffect(Frozen):
     """Quantizer, and its effect in all runs."""
 
     quantizer: QuantizerAnswer
@@ -104,7 +104,7 @@ class Weighed(Frozen):
         return self.fitting_db - self.signal_to_error_db
 
     @property
-    def is_told(self) -> bool:
+    def is_comparable(self) -> bool:
         """Whether values and range can be compared."""
         return (
             bool(self.quantizer.scale)
@@ -127,9 +127,9 @@ class Wrong(Frozen):
     found: str
 
 
-def weigh(
+def combine_runs(
     quantizers: Iterable[QuantizerAnswer], runs: Sequence[Mapping[str, Rounded]]
-) -> tuple[Weighed, ...]:
+) -> tuple[QuantizerEffect, ...]:
     """Add up the effect of each quantizer in several runs; leave out those that no run has reached."""
     found = []
     for quantizer in quantizers:
@@ -142,7 +142,7 @@ def weigh(
         step = (max(high, 0.0) - min(low, 0.0)) / each[0].levels
         beyond = max(one.beyond for one in each)
         found.append(
-            Weighed(
+            QuantizerEffect(
                 quantizer,
                 count,
                 sum(one.cut for one in each) / count,
@@ -167,89 +167,93 @@ def _decibel(power: float, error: float) -> float | None:
 class Judge:
     """Judge of the quantizers of a twin: finds those that are wrong."""
 
-    def __init__(self, weighed: Sequence[Weighed], edges: Sequence[Edge], inputs: Iterable[str]) -> None:
+    def __init__(
+        self, effects: Sequence[QuantizerEffect], edges: Sequence[Edge], inputs: Iterable[str]
+    ) -> None:
         self._inputs = frozenset(inputs)
-        self.weighed = {each.quantizer.place: each for each in weighed}
+        self.effects = {each.quantizer.place: each for each in effects}
         self._makers = {name: (inputs, op_type) for inputs, outputs, op_type in edges for name in outputs}
         self._readers: dict[str, list[Edge]] = {}
         for edge in edges:
             for name in edge[0]:
                 self._readers.setdefault(name, []).append(edge)
-        self._next = {place: frozenset(self._behind(place, _LINEAR)) for place in self.weighed}
-        self._all_next = {place: frozenset(self._behind(place)) for place in self.weighed}
-        self._before = {place: self._sources(place) for place in self.weighed}
+        self._next = {place: frozenset(self._behind(place, _LINEAR)) for place in self.effects}
+        self._all_next = {place: frozenset(self._behind(place)) for place in self.effects}
+        self._before = {place: self._sources(place) for place in self.effects}
         self._clusters = self._cluster()
 
     @property
     def is_alike(self) -> bool:
         """Whether the file was calibrated with values like those of these runs."""
-        told = [each for each in self.weighed.values() if each.is_told and not self._is_bounded(each)]
-        fitting = [each for each in told if abs(each.beyond) <= _FITS]
-        return len(fitting) >= max(_LEAST_FIT, _MOST_FIT * len(told))
+        comparable = [
+            each for each in self.effects.values() if each.is_comparable and not self._is_bounded(each)
+        ]
+        fitting = [each for each in comparable if abs(each.beyond) <= _FITS]
+        return len(fitting) >= max(_LEAST_FIT, _MOST_FIT * len(comparable))
 
     def find(self) -> Iterator[Wrong]:
         """Yield the quantizers that are certainly wrong, in the order of the file."""
         for each in self.doubtful(_LOSS):
-            if self._is_endless(each) or (self.is_alike and self._is_off(each)):
+            if self._exceeds_bound(each) or (self.is_alike and self._is_off(each)):
                 yield Wrong(each.quantizer, _expected(each), _found(each))
 
-    def doubtful(self, decibels: float) -> tuple[Weighed, ...]:
+    def doubtful(self, decibels: float) -> tuple[QuantizerEffect, ...]:
         """Return the quantizers that lose so many dB against a range of the values, if no mask or bound explains it."""
         return tuple(
             each
-            for each in self.weighed.values()
-            if each.is_told and each.lost_db >= decibels and not self._is_whole(each)
+            for each in self.effects.values()
+            if each.is_comparable and each.lost_db >= decibels and not self._is_whole(each)
         )
 
-    def _is_whole(self, each: Weighed) -> bool:
+    def _is_whole(self, each: QuantizerEffect) -> bool:
         """Whether the range covers just the operator's possible outputs, of which values may well use a part."""
         return self._is_bounded(each) and not each.cut and max(each.most, -each.least) <= 1 + _EXACT
 
-    def _is_endless(self, each: Weighed) -> bool:
+    def _exceeds_bound(self, each: QuantizerEffect) -> bool:
         """Whether codes reach far beyond any possible output."""
         if not self._is_bounded(each) or len(self._clusters[each.quantizer.place]) > 1:
             return False
         return bool(max(each.most, -each.least) > 2.0**_COARSE)
 
-    def _is_off(self, each: Weighed) -> bool:
+    def _is_off(self, each: QuantizerEffect) -> bool:
         """Whether a range is off by a factor that no neighbour shares."""
-        mine = self._clusters[each.quantizer.place]
-        near = [self.weighed[name].beyond for name in self._witnesses(mine)]
+        cluster = self._clusters[each.quantizer.place]
+        near = [self.effects[name].beyond for name in self._witnesses(cluster)]
         if not near:
             return False
         if self._is_input(each):
             size, reach = max(each.high, -each.low), max(each.most, -each.least)
-            off = math.log2(size / reach) if size and reach else 0.0
-            return off - max(*near, 0.0) >= _GIVEN or min(*near, 0.0) - off >= _GIVEN
+            excess = math.log2(size / reach) if size and reach else 0.0
+            return excess - max(*near, 0.0) >= _INPUT_OFF or min(*near, 0.0) - excess >= _INPUT_OFF
         if each.cut >= _CUT and each.beyond >= _BEYOND:
             return each.spread >= _SPREAD and each.beyond - max(*near, 0.0) >= _BEYOND
-        beyond = max(self.weighed[place].beyond for place in mine)
+        beyond = max(self.effects[place].beyond for place in cluster)
         if beyond < -_MASKED and self._is_scores(each):
             return False
         if self._is_bounded(each):  # a range of all possible outputs is no waste
             beyond = max(beyond, -math.log2(max(each.most, -each.least, 1e-30)))
         return beyond <= -_COARSE and min(*near, 0.0) - beyond >= _COARSE
 
-    def _witnesses(self, mine: frozenset[str]) -> set[str]:
+    def _witnesses(self, cluster: frozenset[str]) -> set[str]:
         """Return the quantizers whose ranges show how wide a cluster's should be; none where these are too few."""
-        behind = {name for place in mine for name in self._next[place]} - mine
-        behind = {name for name in behind if self._is_witness(self.weighed[name])}
+        behind = {name for place in cluster for name in self._next[place]} - cluster
+        behind = {name for name in behind if self._is_witness(self.effects[name])}
         before = set[str]()
-        for place in mine:
+        for place in cluster:
             sources = self._before[place]
             if sources is None:
                 return behind
-            before |= sources - mine
-        if before and all(self._is_witness(self.weighed[name]) for name in before):
+            before |= sources - cluster
+        if before and all(self._is_witness(self.effects[name]) for name in before):
             return behind | before
         return behind
 
-    def _is_witness(self, each: Weighed) -> bool:
-        return each.is_told and not self._is_bounded(each) and each.signal_to_error_db is not None
+    def _is_witness(self, each: QuantizerEffect) -> bool:
+        return each.is_comparable and not self._is_bounded(each) and each.signal_to_error_db is not None
 
     # The twin around a quantizer
 
-    def _is_bounded(self, each: Weighed) -> bool:
+    def _is_bounded(self, each: QuantizerEffect) -> bool:
         """Whether the values are made by an operator whose output is at most 1."""
         name = each.quantizer.place
         for _ in range(16):
@@ -261,7 +265,7 @@ class Judge:
             name = inputs[0]
         return False
 
-    def _is_scores(self, each: Weighed) -> bool:
+    def _is_scores(self, each: QuantizerEffect) -> bool:
         """Whether Softmax reads the values."""
         waiting = [each.quantizer.place]
         for name in waiting:
@@ -272,7 +276,7 @@ class Judge:
                     waiting += outputs
         return False
 
-    def _is_input(self, each: Weighed) -> bool:
+    def _is_input(self, each: QuantizerEffect) -> bool:
         """Whether the quantizer reads an unprocessed input of the graph, whose magnitude is unknown."""
         name = each.quantizer.place
         for _ in range(16):
@@ -293,7 +297,7 @@ class Judge:
                     done.add(name)
                     if past is not None and op_type not in past:
                         continue
-                    if name in self.weighed:
+                    if name in self.effects:
                         yield name
                     else:
                         waiting.append(name)
@@ -306,7 +310,7 @@ class Judge:
             for name in inputs if op_type not in ("Shape", "Size") else ():
                 if name in self._inputs:
                     return None
-                if name in self.weighed:
+                if name in self.effects:
                     found.add(name)
                 elif name not in done:
                     done.add(name)
@@ -314,20 +318,20 @@ class Judge:
         return frozenset(found)
 
     def _reach(self, place: str) -> tuple[float, float, bool]:
-        each = self.weighed[place]
+        each = self.effects[place]
         return each.least, each.most, bool(each.quantizer.scale)
 
     def _cluster(self) -> dict[str, frozenset[str]]:
         """Group neighbours with the same range, which are set together."""
         found: dict[str, frozenset[str]] = {}
-        for place in self.weighed:
+        for place in self.effects:
             if place in found:
                 continue
             waiting, group = [place], {place}
             while waiting:
                 name = waiting.pop()
                 for other in self._all_next[name] | {
-                    each for each in self.weighed if name in self._all_next[each]
+                    each for each in self.effects if name in self._all_next[each]
                 }:
                     if other not in group and self._reach(name) == self._reach(other):
                         group.add(other)
@@ -336,18 +340,18 @@ class Judge:
         return found
 
 
-def _expected(each: Weighed) -> str:
+def _expected(each: QuantizerEffect) -> str:
     return f"numbers from {each.low:.3g} to {each.high:.3g}"
 
 
-def _found(each: Weighed) -> str:
-    said = f"codes from {each.least:.3g} to {each.most:.3g}"
+def _found(each: QuantizerEffect) -> str:
+    text = f"codes from {each.least:.3g} to {each.most:.3g}"
     if each.cut >= _CUT and each.beyond >= _BEYOND:
-        return f"{said}, which cut off {each.cut:.0%} of the numbers"
-    return f"{said}, of which the numbers use one in {2.0**-each.beyond:.3g}"
+        return f"{text}, which cut off {each.cut:.0%} of the numbers"
+    return f"{text}, of which the numbers use one in {2.0**-each.beyond:.3g}"
 
 
-def contradicted(each: Weighed, factor: float) -> Wrong:
+def contradicted(each: QuantizerEffect, factor: float) -> Wrong:
     """Return a quantizer as wrong, whose scale a bias contradicts by a factor."""
     expected = f"codes from {each.least * factor:.3g} to {each.most * factor:.3g}, by the scale of the bias"
     return Wrong(each.quantizer, expected, f"codes from {each.least:.3g} to {each.most:.3g}")
@@ -365,17 +369,17 @@ def find_odd_biases(graph: Graph) -> Iterator[tuple[str, float]]:
         scale = _numbers(stored.get(node.inputs[1]))
         return None if scale is None else (node.inputs[0], scale, node.inputs[1])
 
-    agreeing, odd = 0, list[tuple[str, float]]()
+    agreeing, disagreeing = 0, list[tuple[str, float]]()
     for node in graph.nodes:
         if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(node.inputs) < 3:
             continue
-        given, weight, bias = (decoder(name) for name in node.inputs[:3])
-        if given is None or weight is None or bias is None or weight[0] not in stored:
+        activation, weight, bias = (decoder(name) for name in node.inputs[:3])
+        if activation is None or weight is None or bias is None or weight[0] not in stored:
             continue
         codes = stored.get(bias[0])
-        if codes is None or codes.dtype.name != "INT32" or given[0] in stored or given[1].size != 1:
+        if codes is None or codes.dtype.name != "INT32" or activation[0] in stored or activation[1].size != 1:
             continue
-        product = given[1].reshape(-1)[0] * weight[1].reshape(-1)
+        product = activation[1].reshape(-1)[0] * weight[1].reshape(-1)
         if bias[1].size not in (1, product.size) or not product.all():
             continue
         factors = bias[1].reshape(-1) / product
@@ -385,9 +389,9 @@ def find_odd_biases(graph: Graph) -> Iterator[tuple[str, float]]:
         if abs(factor - 1) <= _EXACT:
             agreeing += 1
         else:
-            odd.append((given[2], factor))
-    if agreeing >= max(_MANY_BIASES, 2 * len(odd)):
-        yield from odd
+            disagreeing.append((activation[2], factor))
+    if agreeing >= max(_MANY_BIASES, 2 * len(disagreeing)):
+        yield from disagreeing
 
 
 _BIASES = {"QLinearConv": (1, 4, 8), "QGemm": (1, 4, 6)}
@@ -408,9 +412,9 @@ def find_shared_biases(graph: Graph) -> dict[str, tuple[float, float]]:
         slots = _BIASES.get(node.op_type)
         if slots is None or len(node.inputs) <= slots[2] or node.inputs[slots[2]] not in stored:
             continue
-        given, weight = (_numbers(stored.get(node.inputs[slot])) for slot in slots[:2])
-        if given is not None and weight is not None and given.size == 1 and weight.size:
-            scale = float(given.reshape(-1)[0] * weight.reshape(-1)[0])
+        activation, weight = (_numbers(stored.get(node.inputs[slot])) for slot in slots[:2])
+        if activation is not None and weight is not None and activation.size == 1 and weight.size:
+            scale = float(activation.reshape(-1)[0] * weight.reshape(-1)[0])
             found.setdefault(node.inputs[slots[2]], []).append(scale)
     return {
         name: (min(scales), max(scales))

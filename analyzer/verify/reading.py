@@ -36,7 +36,7 @@ PRODUCTS = frozenset(
     }
 )
 """Operators that multiply with a weight."""
-_OF_TWO: Mapping[str, tuple[str, ...]] = {
+_BINARY_OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add": ("Add", "Sum"),
     "sub": ("Sub",),
     "mul": ("Mul",),
@@ -73,7 +73,7 @@ class Odd(Frozen):
     witness: str = ""
     """Part of the file that is as expected; empty where only the other side is."""
 
-    def tell(self, there: str) -> str:
+    def describe(self, there: str) -> str:
         """Return the found and the expected part in words; `there` is the name of the other side."""
         return f"{self.found}, and {self.expected} in {self.witness or there}"
 
@@ -83,21 +83,21 @@ class Reader:
 
     Args:
         edges: inputs, outputs and operator of each node.
-        given: names of the graph's inputs.
+        graph_inputs: names of the graph's inputs.
         outputs: names of the graph's outputs.
         nodes: nodes of the file, by the names of their outputs.
         tensors: stored tensors of the main graph, by name.
-        held: stored tensors of each parameter.
+        stored_names: stored tensors of each parameter.
     """
 
     def __init__(
         self,
         edges: Sequence[Edge],
-        given: Collection[str],
+        graph_inputs: Collection[str],
         outputs: Collection[str],
         nodes: Mapping[str, Node],
         tensors: Mapping[str, StoredTensor],
-        held: Mapping[str, Sequence[str]],
+        stored_names: Mapping[str, Sequence[str]],
     ) -> None:
         self._nodes, self._tensors = nodes, tensors
         live = {*outputs}
@@ -106,29 +106,29 @@ class Reader:
                 live.update(inputs)
         self._edges = [edge for edge in edges if live.intersection(edge[1])]
         self._makers = {name: edge for edge in self._edges for name in edge[1]}
-        self._moving = {*given}
-        self._made_of: dict[str, frozenset[str]] = {}
-        for name, stored in held.items():
+        self._input_dependent = {*graph_inputs}
+        self._weights_of: dict[str, frozenset[str]] = {}
+        for name, stored in stored_names.items():
             for each in stored:
-                self._made_of[each] = self._made_of.get(each, frozenset()) | {name}
+                self._weights_of[each] = self._weights_of.get(each, frozenset()) | {name}
         for inputs, made, _ in self._edges:
-            if self._moving.intersection(inputs):
-                self._moving.update(made)
+            if self._input_dependent.intersection(inputs):
+                self._input_dependent.update(made)
                 continue
-            of = frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in inputs))
-            if of:
-                self._made_of.update(dict.fromkeys(made, of))
+            weights = frozenset[str]().union(*(self._weights_of.get(each, frozenset()) for each in inputs))
+            if weights:
+                self._weights_of.update(dict.fromkeys(made, weights))
 
     def parameters_of(self, edge: Edge) -> frozenset[str]:
         """Return the names of PyTorch's weights that a node reads."""
-        return frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in edge[0]))
+        return frozenset[str]().union(*(self._weights_of.get(each, frozenset()) for each in edge[0]))
 
     def _repeated(self, names: Iterable[str]) -> list[str]:
         """Return the parameters that several nodes apply to values that depend on inputs."""
         reads = Counter(
             name
             for edge in self._edges
-            if self._moving.intersection(edge[0])
+            if self._input_dependent.intersection(edge[0])
             for name in self.parameters_of(edge)
         )
         return [name for name in names if reads[name] > 1]
@@ -145,7 +145,7 @@ class Reader:
             found = [
                 edge
                 for edge in self._edges
-                if self._moving.intersection(edge[0])
+                if self._input_dependent.intersection(edge[0])
                 and name in self.parameters_of(edge)
                 and (edge[2] == "Gather") == is_table
             ]
@@ -178,24 +178,24 @@ class Reader:
 
     def before(self, edge: Edge) -> list[str]:
         """Return the inputs of a node that depend on an input of the graph."""
-        return [name for name in edge[0] if name in self._moving]
+        return [name for name in edge[0] if name in self._input_dependent]
 
     def between(
-        self, call: Call, given: Collection[int], right: Mapping[str, Collection[int]]
+        self, call: Call, starts: Collection[int], right: Mapping[str, Collection[int]]
     ) -> Iterator[Edge]:
         """Yield the nodes from right values to those that read a call's weights, the nearest to these first.
 
         Args:
             call: the call.
-            given: the calls that make the right values before these nodes; other right values do not count.
+            starts: the calls that make the right values before these nodes; other right values do not count.
             right: the file's values that equal results of calls, with the numbers of these calls.
         """
         ends = [
             edge
             for edge in self._edges
-            if self._moving.intersection(edge[0]) and self.parameters_of(edge) & {*call.parameters}
+            if self._input_dependent.intersection(edge[0]) and self.parameters_of(edge) & {*call.parameters}
         ]
-        waiting = [edge for edge in ends if self._follows(edge, given, right)]
+        waiting = [edge for edge in ends if self._follows(edge, starts, right)]
         done = set[int]()
         while waiting and len(done) < _FAR:
             edge = waiting.pop(0)
@@ -205,7 +205,7 @@ class Reader:
             yield edge
             waiting += [self._makers[name] for name in edge[0] if name in self._makers and name not in right]
 
-    def _follows(self, edge: Edge, given: Collection[int], right: Mapping[str, Collection[int]]) -> bool:
+    def _follows(self, edge: Edge, starts: Collection[int], right: Mapping[str, Collection[int]]) -> bool:
         """Whether a node is computed from results of the given calls; True too where no calls are given."""
         waiting, done = [*self.before(edge)], set[str]()
         while waiting and len(done) < _FAR:
@@ -213,7 +213,7 @@ class Reader:
             if name in done:
                 continue
             done.add(name)
-            if not given or {*given}.intersection(right.get(name, ())):
+            if not starts or {*starts}.intersection(right.get(name, ())):
                 return True
             maker = self._makers.get(name)
             if maker is not None and name not in right:
@@ -225,7 +225,7 @@ class Reader:
         call: Call,
         expected: Collection[int],
         right: Mapping[str, Collection[int]],
-        called: Callable[[int], str],
+        call_name: Callable[[int], str],
     ) -> Odd | None:
         """Return an oddity between a call's weights and the right values before it, where PyTorch has nothing.
 
@@ -233,14 +233,14 @@ class Reader:
             call: the call.
             expected: the calls that make its inputs.
             right: the file's values that equal results of calls, with the numbers of these calls.
-            called: function that returns the name of a call.
+            call_name: function that returns the name of a call.
         """
         anchor = self.anchor(call)
         if anchor is None or not expected:
             return None
         extra: list[Edge] = []
         reads = set[int]()
-        for name, maker in self._way(anchor, right):
+        for name, maker in self._walk_back(anchor, right):
             if name in right:
                 reads.update(right[name])
             elif maker is not None and maker[2] not in MOVES:
@@ -249,21 +249,23 @@ class Reader:
                 return None
         if not reads:
             return None
-        again = self._repeated(name for edge in reversed(extra) for name in sorted(self.parameters_of(edge)))
-        if again:
-            return _again(call, again)
+        repeated = self._repeated(
+            name for edge in reversed(extra) for name in sorted(self.parameters_of(edge))
+        )
+        if repeated:
+            return _applied_twice(call, repeated)
         if extra:
             names = [edge[2] for edge in reversed(extra)]
             more = ", ..." if len(names) > _LONGEST else ""
-            said = f"its input goes through {', '.join(names[:_LONGEST])}{more} first"
+            phrase = f"its input goes through {', '.join(names[:_LONGEST])}{more} first"
             return Odd(
                 call,
                 "operator",
                 "its input is read directly",
-                said,
+                phrase,
                 is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT and not _SUMS.intersection(names),
             )
-        return None if reads & {*expected} else _other(call, expected, reads, called)
+        return None if reads & {*expected} else _other(call, expected, reads, call_name)
 
     def way_to(self, call: Call, right: Mapping[str, Collection[int]]) -> tuple[set[int], list[str]]:
         """Return the calls of the right values before a call's weights, and the weights on the way, in graph order.
@@ -271,7 +273,7 @@ class Reader:
         Both are empty where the way is long.
         """
         anchor = self.anchor(call)
-        way = [] if anchor is None else [*itertools.islice(self._way(anchor, right), _FEW + 1)]
+        way = [] if anchor is None else [*itertools.islice(self._walk_back(anchor, right), _FEW + 1)]
         if len(way) > _FEW:
             return set(), []
         reads = {number for name, _ in way for number in right.get(name, ())}
@@ -279,7 +281,7 @@ class Reader:
         names = [name for maker in makers for name in sorted(self.parameters_of(maker))]
         return reads, [*dict.fromkeys(reversed(names))]
 
-    def _way(self, anchor: Edge, right: Collection[str]) -> Iterator[tuple[str, Edge | None]]:
+    def _walk_back(self, anchor: Edge, right: Collection[str]) -> Iterator[tuple[str, Edge | None]]:
         """Yield the inputs of an edge and all values before them, with their makers, back to right values."""
         waiting, done = [*self.before(anchor)], set[str]()
         while waiting:
@@ -297,7 +299,7 @@ class Reader:
         call: Call,
         expected: Collection[int],
         right: Mapping[str, Collection[int]],
-        called: Callable[[int], str],
+        call_name: Callable[[int], str],
     ) -> Odd | None:
         """Return an oddity in an operand of a sum or product of two values: another value is read in its place.
 
@@ -308,18 +310,18 @@ class Reader:
             call: a call without weights.
             expected: the calls that make its inputs.
             right: the file's values that equal results of calls, with the numbers of these calls.
-            called: function that returns the name of a call.
+            call_name: function that returns the name of a call.
         """
-        wanted, found = _OF_TWO.get(call.operator, ()), list[set[int]]()
+        wanted, found = _BINARY_OPERATORS.get(call.operator, ()), list[set[int]]()
         for edge in self._edges:
             if edge[2] not in wanted or edge[1][0] in right:
                 continue
-            given = [
+            operands = [
                 {*right[name]} for each in self.before(edge) if (name := self.past(each, right)) in right
             ]
-            if len(given) == len(edge[0]) and any(each & {*expected} for each in given):
-                found += [each for each in given if not each & {*expected}]
-        return _other(call, expected, found[0], called) if len(found) == 1 else None
+            if len(operands) == len(edge[0]) and any(each & {*expected} for each in operands):
+                found += [each for each in operands if not each & {*expected}]
+        return _other(call, expected, found[0], call_name) if len(found) == 1 else None
 
     def past(self, name: str, right: Collection[str]) -> str:
         """Return the right value that a value is, apart from moves; the value itself where there is none."""
@@ -335,16 +337,16 @@ class Reader:
         self,
         call: Call,
         chain: Sequence[Call],
-        given: Collection[int],
+        starts: Collection[int],
         right: Mapping[str, Collection[int]],
     ) -> Odd | None:
         """Return the weights read again between right values and a call, though no call from there on has them."""
         own = {name for each in chain for name in each.parameters}
-        edges = [*self.between(call, given, right)]
-        again = self._repeated(
+        edges = [*self.between(call, starts, right)]
+        repeated = self._repeated(
             name for edge in reversed(edges) for name in sorted(self.parameters_of(edge) - own)
         )
-        return _again(call, again) if again else None
+        return _applied_twice(call, repeated) if repeated else None
 
     def look_behind(self, name: str, right: Collection[str]) -> tuple[list[str], str]:
         """Return the operators between right values and a value (none if many), and one of these right values."""
@@ -364,7 +366,9 @@ class Reader:
             waiting += self.before(maker)
         return (extra[::-1] if len(extra) <= _LONGEST else []), reached
 
-    def without_reordered(self, right: dict[str, set[int]], turned: Collection[str]) -> dict[str, set[int]]:
+    def without_reordered(
+        self, right: dict[str, set[int]], reordered: Collection[str]
+    ) -> dict[str, set[int]]:
         """Return the right values without reordered copies of others, unless a move makes the copy."""
 
         def is_reordered(name: str) -> bool:
@@ -375,11 +379,13 @@ class Reader:
                 and any(right[name] & right[each] for each in maker[0] if each in right)
             )
 
-        return {name: calls for name, calls in right.items() if name not in turned or not is_reordered(name)}
+        return {
+            name: calls for name, calls in right.items() if name not in reordered or not is_reordered(name)
+        }
 
     def has_sibling(self, call: Call, paths: Collection[str]) -> bool:
         """Whether another layer has the same call, and the file has the node that reads its weights."""
-        return any(self.anchor(its) is not None for _, _, its in self._siblings(call, paths))
+        return any(self.anchor(sibling) is not None for _, _, sibling in self._siblings(call, paths))
 
     def beside_sibling(
         self, call: Call, paths: Collection[str], right: Mapping[str, Collection[str]]
@@ -394,8 +400,8 @@ class Reader:
         anchor = self.anchor(call)
         if anchor is None:
             return None
-        for own, other, its in self._siblings(call, paths):
-            twin = self.anchor(its)
+        for own, other, sibling in self._siblings(call, paths):
+            twin = self.anchor(sibling)
             if twin is None or twin is anchor:
                 continue
             pairs = list(zip(self.before(anchor), self.before(twin), strict=False))
@@ -416,33 +422,33 @@ class Reader:
                         name.replace(f"{own}.", f"{other}.", 1) if name.startswith(f"{own}.") else name
                         for name in call.parameters
                     )
-                    yield f"{own}.", f"{other}.", _Elsewhere(f"{other}{tail}", call, names)
+                    yield f"{own}.", f"{other}.", _SiblingCall(f"{other}{tail}", call, names)
 
 
 def _other(
-    call: Call, expected: Collection[int], reads: Collection[int], called: Callable[[int], str]
+    call: Call, expected: Collection[int], reads: Collection[int], call_name: Callable[[int], str]
 ) -> Odd:
     return Odd(
         call,
         "input",
-        f"the result of {called(max(expected))}",
-        f"it reads the result of {called(min(reads))}",
+        f"the result of {call_name(max(expected))}",
+        f"it reads the result of {call_name(min(reads))}",
     )
 
 
-def _again(call: Call, names: Sequence[str]) -> Odd:
+def _applied_twice(call: Call, names: Sequence[str]) -> Odd:
     modules = [*dict.fromkeys(name.rpartition(".")[0] for name in names)]
     parts = [module.split(".") for module in modules]
     shared = [step[0] for step in zip(*parts, strict=False) if len({*step}) == 1]
     common = ".".join(shared)
     within = [module.removeprefix(common).removeprefix(".") for module in modules]
     more = ", ..." if len(modules) > _LONGEST else ""
-    said = f"{', '.join([*filter(None, within)][:_LONGEST])}{more}" or common or ", ".join(names[:_LONGEST])
+    phrase = f"{', '.join([*filter(None, within)][:_LONGEST])}{more}" or common or ", ".join(names[:_LONGEST])
     place = call.module.partition("#")[0]
-    return Odd(call, "layer", "each once", f"{said} applied twice, before {place}", module=common)
+    return Odd(call, "layer", "each once", f"{phrase} applied twice, before {place}", module=common)
 
 
-class _Elsewhere(Frozen):
+class _SiblingCall(Frozen):
     """Call as it is in another layer."""
 
     module: str
@@ -600,10 +606,10 @@ class _Descent(Mutable):
             or (a.shape == b.shape and np.array_equal(a, b))
         ):
             return None
-        return _Unlike("constant", f"constant {_short(b)}", f"constant {_short(a)}")
+        return _Unlike("constant", f"constant {_format_values(b)}", f"constant {_format_values(a)}")
 
 
-def _short(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+def _format_values(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
     flat = value.reshape(-1)
     text = ", ".join(f"{each:g}" for each in flat[:4].astype(np.float64).tolist())
     return text if flat.size <= 4 else f"{text}, ..."

@@ -28,7 +28,7 @@ from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.request import Feed, Fill
-from analyzer.verify.asked import BEFORE, PLAIN, Given, Patch, PatchNode, Setting
+from analyzer.verify.messages import BEFORE, PLAIN, Patch, PatchNode, ReplacedTensor, Setting
 from analyzer.verify.prints import Print
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Attempt, Value
@@ -48,7 +48,7 @@ _PADDED = 0.25
 """Share of a row of a mask that is padding."""
 _PAST = MOVES | {"DequantizeLinear", "Cast"}
 """Operators between a stored tensor and the operator that computes with it."""
-_HANDING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
+_PASSING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
 
 
 class NodeCall(Frozen):
@@ -75,7 +75,7 @@ class Subgraph(Frozen):
     first: int
     last: int
     made: int | None
-    given: tuple[int, ...]
+    argument_calls: tuple[int, ...]
     numel: int = 0
     settings: Mapping[str, object] = field(default_factory=dict)
 
@@ -135,12 +135,12 @@ class FileSide:
         self._ledger, self._runner, self.own, self._base = ledger, runner, own, subject
         self.graph: Graph = ledger.model.graphs[0]
         self._shapes, self._npz = shapes or Shapes(), npz
-        self._state: dict[Given, Array] = {}
+        self._state: dict[ReplacedTensor, Array] = {}
         self.carrier = ""
         self.execution = PLAIN
-        self.shaken = _SHAKEN
+        self.perturbation = _SHAKEN
         self._half = ""
-        self._made: dict[bool, Subject] = {}
+        self._rewritten: dict[bool, Subject] = {}
         self._stored = {tensor.name for tensor in self.graph.tensors}
         self._feeds: dict[str, tuple[Feed, ...]] = {"example": plan_feeds(ledger, shapes, npz=npz)[0].feeds}
         self._plan_kinds()
@@ -152,9 +152,9 @@ class FileSide:
             if node.op_type == "BatchNormalization" and len(node.inputs) > 4
             if isinstance(epsilon := node.settings.get("epsilon", 1e-5), float)
         }
-        self._tables = dict(_looked_up(self.graph))
+        self._tables = dict(_find_lookups(self.graph))
         self._reached: dict[str, set[int]] = {}
-        self._spent = 0.0
+        self._seconds_spent = 0.0
 
     def _plan_kinds(self) -> None:
         """Plan runs with other sizes, as far as the file's axes may vary and the user has not fixed them."""
@@ -214,7 +214,7 @@ class FileSide:
         """Whether all inputs are read from a file, so that they are the same for every seed."""
         return all(feed.fill is Fill.FILE for feed in self._feeds["example"])
 
-    def covering(self, at: int) -> dict[str, Array] | None:
+    def make_covering_inputs(self, at: int) -> dict[str, Array] | None:
         """Return inputs that look up rows which no run has reached."""
         if at >= _MOST_COVERING or self._npz is not None:
             return None
@@ -256,7 +256,7 @@ class FileSide:
             self._reach(feeds)
         return [(name, found[name]) for name in self.graph.outputs if name in found]
 
-    def standing(self, feeds: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    def run_as_stored(self, feeds: Mapping[str, Array]) -> list[tuple[str, Array]]:
         """Return the outputs of the file as it stands.
 
         Raises:
@@ -268,7 +268,7 @@ class FileSide:
     def record(
         self,
         feeds: Mapping[str, Array],
-        told: Callable[[NodeCall, Sequence[Value]], None],
+        report: Callable[[NodeCall, Sequence[Value]], None],
         precision: str = "single",
         attempt: Attempt | None = None,
         until: int | None = None,
@@ -286,7 +286,7 @@ class FileSide:
         ]
         patch = None
         if attempt is not None:
-            if self._spent > _MOST_SECONDS:
+            if self._seconds_spent > _MOST_SECONDS:
                 raise ExportError("no time is left for attempts")
             patch = [*self._alternatives(attempt.place, attempt.numbers)][attempt.index][1]
         names = [name for call in calls for name in call.outputs if name]
@@ -296,10 +296,10 @@ class FileSide:
         except TimingError as error:
             raise ExportError(str(error)) from error
         if attempt is not None:
-            self._spent += time.monotonic() - start
+            self._seconds_spent += time.monotonic() - start
         empty = Print(0, (), False, 0, 0.0, 0.0, 0.0, 0.0, (), ())
         for call in calls:
-            told(call, [prints.get(name, empty) for name in call.outputs if name])
+            report(call, [prints.get(name, empty) for name in call.outputs if name])
         return NodeRecording(() if attempt is not None else tuple(subgraphs_of(self.calls)))
 
     def value(self, feeds: Mapping[str, Array], number: int) -> Array | None:
@@ -320,7 +320,7 @@ class FileSide:
         feeds: Mapping[str, Array],
         place: int | str,
         numbers: Sequence[float],
-        told: Callable[[int, tuple[str, str, str], Value | None], None],
+        report: Callable[[int, tuple[str, str, str], Value | None], None],
     ) -> None:
         """Report each alternative for a node or a subgraph, with the print of its value.
 
@@ -330,29 +330,29 @@ class FileSide:
         found = [*self._alternatives(place, numbers)]
         if not found:
             return
-        if self._spent > _MOST_SECONDS:
+        if self._seconds_spent > _MOST_SECONDS:
             raise ExportError("no time is left for attempts")
         start = time.monotonic()
         try:
             made = self._runner.attempt(self._subject("single"), [patch for _, patch in found], feeds)
         except TimingError as error:
             raise ExportError(str(error)) from error
-        self._spent += time.monotonic() - start
-        for index, ((said, _), value) in enumerate(zip(found, made, strict=True)):
-            told(index, said, value)
+        self._seconds_spent += time.monotonic() - start
+        for index, ((description, _), value) in enumerate(zip(found, made, strict=True)):
+            report(index, description, value)
 
     def _alternatives(
         self, place: int | str, numbers: Sequence[float]
     ) -> Iterator[tuple[tuple[str, str, str], Patch]]:
         if isinstance(place, int):
-            yield from of_node(self.calls[place], self._nodes, self.graph, numbers, self.carrier)
+            yield from node_alternatives(self.calls[place], self._nodes, self.graph, numbers, self.carrier)
             return
         module = next((each for each in subgraphs_of(self.calls) if each.module == place), None)
         if module is None or module.made is None:
             return
         made = self.calls[module.made].outputs[0]
-        given = [self.calls[number].outputs[0] for number in module.given]
-        for name in given:
+        names = [self.calls[number].outputs[0] for number in module.argument_calls]
+        for name in names:
             patch = Patch(made, [PatchNode("Identity", "", [name], made)])
             yield ("layer", module.module, f"nothing: {module.module} is skipped"), patch
 
@@ -362,21 +362,21 @@ class FileSide:
         is_shaken = precision != "single"
         if not self._state and not self._half and not is_shaken:
             return self._base
-        if is_shaken not in self._made:
-            self._made[is_shaken] = self._runner.rewrite(
-                self._base, self._state, self._half, shaken=self.shaken if is_shaken else 0.0
+        if is_shaken not in self._rewritten:
+            self._rewritten[is_shaken] = self._runner.rewrite(
+                self._base, self._state, self._half, perturbation=self.perturbation if is_shaken else 0.0
             )
-        return self._made[is_shaken]
+        return self._rewritten[is_shaken]
 
     def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
         """Round all stored floats as a half-precision file does; an empty type restores them."""
         if half != self._half:
-            self._half, self._made = half, {}
+            self._half, self._rewritten = half, {}
 
     def apart(self) -> FileSide:
         """Return a second side that holds this one's current numbers."""
         other = copy.copy(self)
-        other._state, other._made, other._reached = dict(self._state), {}, {}
+        other._state, other._rewritten, other._reached = dict(self._state), {}, {}
         return other
 
     def load(self, path: Path) -> None:
@@ -388,8 +388,8 @@ class FileSide:
             slot = Slot.of(label)
             if slot.name in self._variances and bool((value == 1).all()):
                 value = value - np.float32(self._variances[slot.name])
-            self._state[Given(slot.name, slot.reader)] = value
-        self._made = {}
+            self._state[ReplacedTensor(slot.name, slot.reader)] = value
+        self._rewritten = {}
 
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
         """Do nothing: `load` already gives each reader its own numbers."""
@@ -405,8 +405,8 @@ def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]
         name: ledger.node_scopes.get(node.place, "") for node in graph.nodes for name in node.outputs if name
     }
     names = {name: node.name for node in graph.nodes for name in node.outputs if name}
-    moving = {*graph.inputs} - stored
-    behind: dict[str, tuple[str, ...]] = {name: (name,) for name in stored}
+    input_dependent = {*graph.inputs} - stored
+    origins: dict[str, tuple[str, ...]] = {name: (name,) for name in stored}
     """Stored tensors from which each value without inputs is computed."""
     makers: dict[str, int] = {}
     ordinals: dict[str, int] = {}
@@ -416,11 +416,11 @@ def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]
         scope = next((scopes[name] for name in outputs if scopes.get(name)), None) or (
             "" if any(name in scopes for name in outputs) else scope
         )
-        if not moving.intersection(inputs):
-            told = tuple(dict.fromkeys(each for name in inputs for each in behind.get(name, ())))
-            behind.update((name, told) for name in outputs if name and name not in behind)
+        if not input_dependent.intersection(inputs):
+            sources = tuple(dict.fromkeys(each for name in inputs for each in origins.get(name, ())))
+            origins.update((name, sources) for name in outputs if name and name not in origins)
             continue
-        moving.update(name for name in outputs if name)
+        input_dependent.update(name for name in outputs if name)
         ordinal = ordinals.get(scope, 0)
         ordinals[scope] = ordinal + 1
         yield NodeCall(
@@ -430,7 +430,7 @@ def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]
             operator=op_type,
             ordinal=ordinal,
             parents=tuple(dict.fromkeys(makers[name] for name in inputs if name in makers)),
-            parameters=tuple(dict.fromkeys(each for name in inputs for each in behind.get(name, ()))),
+            parameters=tuple(dict.fromkeys(each for name in inputs for each in origins.get(name, ()))),
             outputs=tuple(name for name in outputs if name),
             inputs=tuple(inputs),
             node=next((names[name] for name in outputs if names.get(name)), "")
@@ -463,7 +463,7 @@ def subgraphs_of(calls: Sequence[NodeCall]) -> list[Subgraph]:
             if any(child not in numbers for child in children.get(call.number, ()))
             or not children.get(call.number)
         ]
-        given = dict.fromkeys(parent for call in own for parent in call.parents if parent not in numbers)
+        arguments = dict.fromkeys(parent for call in own for parent in call.parents if parent not in numbers)
         made = leaving[-1] if leaving else None
         found.append(
             Subgraph(
@@ -472,26 +472,26 @@ def subgraphs_of(calls: Sequence[NodeCall]) -> list[Subgraph]:
                 own[0].number,
                 own[-1].number,
                 made,
-                tuple(given),
+                tuple(arguments),
             )
         )
     return sorted(found, key=lambda each: (each.last, -each.first))
 
 
-def _looked_up(graph: Graph) -> Iterator[tuple[str, tuple[str, int]]]:
+def _find_lookups(graph: Graph) -> Iterator[tuple[str, tuple[str, int]]]:
     """Yield the inputs that index a stored table unprocessed, with the table's name and number of rows."""
     tables = {tensor.name: tensor for tensor in graph.tensors if len(tensor.shape) == 2}
     for node in graph.nodes:  # codes that are decoded where they are read
         if node.op_type in ("DequantizeLinear", "Identity", "Cast") and node.inputs[0] in tables:
             tables[node.outputs[0]] = tables[node.inputs[0]]
-    given = {name: name for name in graph.inputs if name not in tables}
+    origins = {name: name for name in graph.inputs if name not in tables}
     for node in graph.nodes:
-        if node.op_type in _HANDING and node.inputs and node.inputs[0] in given:
-            given.update((name, given[node.inputs[0]]) for name in node.outputs)
+        if node.op_type in _PASSING and node.inputs and node.inputs[0] in origins:
+            origins.update((name, origins[node.inputs[0]]) for name in node.outputs)
         is_lookup = node.op_type == "Gather" and node.integers.get("axis", 0) == 0
-        if is_lookup and node.inputs[0] in tables and node.inputs[1] in given:
+        if is_lookup and node.inputs[0] in tables and node.inputs[1] in origins:
             table = tables[node.inputs[0]]
-            yield given[node.inputs[1]], (table.name, table.shape[0])
+            yield origins[node.inputs[1]], (table.name, table.shape[0])
 
 
 # Replacements of a node
@@ -500,8 +500,8 @@ _UNARY = (
     *("Relu", "Gelu", "Sigmoid", "Tanh", "Erf", "Elu", "Selu", "LeakyRelu", "Softplus", "Softsign", "Mish"),
     *("HardSwish", "HardSigmoid", "Exp", "Neg", "Abs", "Sqrt", "Sin", "Cos", "Celu", "Identity"),
 )
-_ACTIVE = frozenset({*_UNARY, "FastGelu", "QuickGelu", "Clip", "PRelu", "BiasGelu", "Reciprocal", "Log"})
-_TWO = ("Add", "Sub", "Mul", "Div", "Max", "Min")
+_ACTIVATIONS = frozenset({*_UNARY, "FastGelu", "QuickGelu", "Clip", "PRelu", "BiasGelu", "Reciprocal", "Log"})
+_BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
 _NORMS = frozenset(
     {
         *("LayerNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization"),
@@ -512,12 +512,12 @@ _NORMS = frozenset(
 _MOST_WEIGHTS = 16
 _SCALES = frozenset({"scale", "alpha", "beta", "epsilon", "mask_filter_value"})
 
-_Told = tuple[tuple[str, str, str], Patch]
+_Alternative = tuple[tuple[str, str, str], Patch]
 
 
-def of_node(
+def node_alternatives(
     call: NodeCall, nodes: Mapping[str, Node], graph: Graph, numbers: Sequence[float], half: str = ""
-) -> Iterator[_Told]:
+) -> Iterator[_Alternative]:
     """Yield the alternatives of a node: (kind, original, alternative) in words, and the patch.
 
     Args:
@@ -535,11 +535,11 @@ def of_node(
     stored = {tensor.name: tensor for tensor in graph.tensors}
     op_type = node.op_type
     yield from _other_settings(node, make, numbers, half)
-    if op_type in _ACTIVE:
+    if op_type in _ACTIVATIONS:
         for other in _UNARY:
             if other not in (op_type, "Identity"):
                 yield ("operator", op_type, other), make.node(other, node.inputs[:1])
-    if op_type in _TWO and len(node.inputs) == 2:
+    if op_type in _BINARY and len(node.inputs) == 2:
         yield from _other_terms(node, make, stored, numbers, half)
     if op_type in ("MatMul", "Gemm", "Gather", "LayerNormalization", "Conv"):
         yield from _other_weights(node, make, stored, graph)
@@ -550,8 +550,8 @@ def of_node(
             if node.inputs[slot] not in stored:
                 yield ("input", "a mask", "no mask"), make.node("Identity", [node.inputs[slot]])
     if op_type == "Concat" and len(node.inputs) == 2:
-        turned = make.node("Concat", node.inputs[::-1], settings={**node.integers})
-        yield ("input", "Concat", "Concat in the other order"), turned
+        exchanged = make.node("Concat", node.inputs[::-1], settings={**node.integers})
+        yield ("input", "Concat", "Concat in the other order"), exchanged
     if op_type in ("MatMul", "FusedMatMul") and len(node.inputs) == 2 and not stored.keys() & {*node.inputs}:
         yield (
             ("input", "MatMul", "MatMul with its operands exchanged"),
@@ -560,8 +560,8 @@ def of_node(
     if op_type not in MOVES:
         for name in node.inputs[:2]:
             if name and name not in stored:
-                said = ("operator", op_type, "nothing: it is left out")
-                yield said, make.node("Identity", [name])
+                description = ("operator", op_type, "nothing: it is left out")
+                yield description, make.node("Identity", [name])
                 break
         yield ("operator", op_type, f"{op_type}, and Neg"), make.node("Neg", [output + BEFORE])
 
@@ -585,9 +585,9 @@ class _Maker:
     def same(self, inputs: Sequence[str] | None = None, **settings: Setting) -> Patch:
         """Return a patch that replaces the node by itself, with other inputs or attributes."""
         node = self._node
-        told = {key: _setting(value) for key, value in {**node.integers, **node.settings}.items()}
+        attributes = {key: _setting(value) for key, value in {**node.integers, **node.settings}.items()}
         return self.node(
-            node.op_type, node.inputs if inputs is None else inputs, node.domain, {**told, **settings}
+            node.op_type, node.inputs if inputs is None else inputs, node.domain, {**attributes, **settings}
         )
 
     def number_setting(self, key: str, number: float) -> Patch:
@@ -597,8 +597,8 @@ class _Maker:
     def number(self, op_type: str, inputs: Sequence[str], number: float) -> Patch:
         """Return a patch that replaces the node by one that reads a constant of its own."""
         name = f"{self._output}/number"
-        told = [name if each == _NUMBER else each for each in inputs]
-        return Patch(self._output, [PatchNode(op_type, "", told, self._output)], {name: number})
+        operands = [name if each == _NUMBER else each for each in inputs]
+        return Patch(self._output, [PatchNode(op_type, "", operands, self._output)], {name: number})
 
 
 _NUMBER = "[number]"
@@ -614,7 +614,7 @@ def _is_other(number: float, value: float, half: str) -> bool:
     return not is_near and not (half and is_one_in_half(number, value, half))
 
 
-def _other_settings(node: Node, make: _Maker, numbers: Sequence[float], half: str) -> Iterator[_Told]:
+def _other_settings(node: Node, make: _Maker, numbers: Sequence[float], half: str) -> Iterator[_Alternative]:
     """Yield alternatives with other numbers or axes among the attributes."""
     if len(node.outputs) > 1 and sum(map(bool, node.outputs)) > 1:
         return
@@ -622,8 +622,8 @@ def _other_settings(node: Node, make: _Maker, numbers: Sequence[float], half: st
         if isinstance(value, float) and key in _SCALES:
             for number in numbers:
                 if _is_other(number, value, half):
-                    kind = ("attribute", f"{key} {value:g}", f"{key} {number:g}")
-                    yield kind, make.number_setting(key, number)
+                    alternative = ("attribute", f"{key} {value:g}", f"{key} {number:g}")
+                    yield alternative, make.number_setting(key, number)
     axis = node.integers.get("axis")
     if node.op_type in ("Softmax", "LogSoftmax"):
         for other in (-1, -2, 1):
@@ -631,10 +631,10 @@ def _other_settings(node: Node, make: _Maker, numbers: Sequence[float], half: st
                 yield (("attribute", f"axis {axis}", f"axis {other}"), make.same(axis=other))
     perm = node.settings.get("perm")
     if node.op_type == "Gelu":
-        now = node.settings.get("approximate", "none")
-        other_way = "none" if now == "tanh" else "tanh"
-        said = ("attribute", f"approximate {now}", f"approximate {other_way}")
-        yield said, make.same(approximate=other_way)
+        current = node.settings.get("approximate", "none")
+        other_way = "none" if current == "tanh" else "tanh"
+        description = ("attribute", f"approximate {current}", f"approximate {other_way}")
+        yield description, make.same(approximate=other_way)
     if isinstance(perm, tuple) and len(perm) == 4:
         return
 
@@ -649,24 +649,28 @@ def _defaults(node: Node) -> dict[str, float]:
 
 def _other_terms(
     node: Node, make: _Maker, stored: Mapping[str, object], numbers: Sequence[float], half: str
-) -> Iterator[_Told]:
+) -> Iterator[_Alternative]:
     """Yield alternatives with another operator, another number, or one operand alone."""
     op_type, inputs = node.op_type, node.inputs
     is_residual = op_type == "Add" and not any(name in stored for name in inputs)
-    for slot, lost in ((0, "second"), (1, "first")):
+    for slot, dropped in ((0, "second"), (1, "first")):
         if inputs[slot] in stored:
             continue
         other = inputs[1 - slot]
         if other in stored:
-            said = (
+            description = (
                 ("weight", other, "no bias") if op_type == "Add" else ("constant", op_type, "it is left out")
             )
         elif is_residual:
-            said = ("input", "Add of two values", f"a sum without its {lost} term: the residual is dropped")
+            description = (
+                "input",
+                "Add of two values",
+                f"a sum without its {dropped} term: the residual is dropped",
+            )
         else:
-            said = ("input", f"{op_type} of two values", f"its {lost} operand left out")
-        yield said, make.node("Identity", [inputs[slot]])
-    for other in _TWO:
+            description = ("input", f"{op_type} of two values", f"its {dropped} operand left out")
+        yield description, make.node("Identity", [inputs[slot]])
+    for other in _BINARY:
         if other != op_type:
             yield ("operator", op_type, other), make.node(other, inputs)
     yield ("operator", op_type, f"{op_type} with its operands exchanged"), make.node(op_type, inputs[::-1])
@@ -683,18 +687,20 @@ def _other_terms(
     for slot in (0, 1):
         tensor = stored.get(inputs[slot])
         if tensor is not None and getattr(tensor, "numel", 0) == 1:
-            held = tensor.payload.array()  # type: ignore[attr-defined]
-            if held is None or held.dtype.kind != "f":
+            values = tensor.payload.array()  # type: ignore[attr-defined]
+            if values is None or values.dtype.kind != "f":
                 continue
-            before = float(held.reshape(-1)[0])
-            told = [inputs[1 - slot], _NUMBER] if slot else [_NUMBER, inputs[1 - slot]]
+            current = float(values.reshape(-1)[0])
+            operands = [inputs[1 - slot], _NUMBER] if slot else [_NUMBER, inputs[1 - slot]]
             for number in numbers:
-                if _is_other(number, before, half):
-                    what = ("constant", f"{op_type} with {before:g}", f"{op_type} with {number:g}")
-                    yield what, make.number(op_type, told, number)
+                if _is_other(number, current, half):
+                    alternative = ("constant", f"{op_type} with {current:g}", f"{op_type} with {number:g}")
+                    yield alternative, make.number(op_type, operands, number)
 
 
-def _other_weights(node: Node, make: _Maker, stored: Mapping[str, object], graph: Graph) -> Iterator[_Told]:
+def _other_weights(
+    node: Node, make: _Maker, stored: Mapping[str, object], graph: Graph
+) -> Iterator[_Alternative]:
     """Yield alternatives with another stored tensor of the same shape, with the own one transposed, or with none."""
     for slot, name in enumerate(node.inputs):
         tensor = stored.get(name)
@@ -717,11 +723,11 @@ def _other_weights(node: Node, make: _Maker, stored: Mapping[str, object], graph
         if node.op_type == "MatMul" and len(shape) == 2 and shape[0] == shape[1]:
             output = node.outputs[0]
             inputs = [f"{output}/turned" if at == slot else each for at, each in enumerate(node.inputs)]
-            turned = Patch(
+            transposed = Patch(
                 output,
                 [
                     PatchNode("Transpose", "", [name], f"{output}/turned"),
                     PatchNode("MatMul", "", inputs, output),
                 ],
             )
-            yield ("weight", name, f"{name}, transposed"), turned
+            yield ("weight", name, f"{name}, transposed"), transposed

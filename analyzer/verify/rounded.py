@@ -21,9 +21,9 @@ from analyzer.records import Frozen, field
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.against import ROOT, Known
-from analyzer.verify.costs import Held
+from analyzer.verify.costs import ModuleTensors
 from analyzer.verify.reference import Slot
-from analyzer.verify.weights import SAID, buffers_of, decode, is_rounded, unfold
+from analyzer.verify.weights import REASONS, buffers_of, decode, is_rounded, unfold
 
 _PAST = frozenset(MOVES | DECODES)
 _HALVES = frozenset({"FLOAT16", "BFLOAT16"})
@@ -34,13 +34,13 @@ _STEP = 2.0**-11
 class Rounding(Frozen):
     """Rounded one of two files, and the tensors of the other that it holds."""
 
-    is_turned: bool = False
+    is_other_rounded: bool = False
     """Whether the other side is the rounded one, so that MODEL computes with its tensors."""
     is_unknown: bool = False
     """Whether both have codes, so that the numbers before rounding are unknown."""
-    held: tuple[Held, ...] = ()
+    for_finer: tuple[ModuleTensors, ...] = ()
     """Rounded file's values for the finer one to compute with: by module, under labels of `Slot`."""
-    back: tuple[Held, ...] = ()
+    for_rounded: tuple[ModuleTensors, ...] = ()
     """Finer file's values for the rounded one: tensors rounded only there, such as norms in half precision."""
     known: Known = field(default_factory=Known)
     """Tensors that do not balance between the two files, with the reasons."""
@@ -58,18 +58,18 @@ def find_rounding(ours: Ledger, theirs: Ledger) -> Rounding:
         return Rounding()
     if all(codes):
         return Rounding(is_unknown=True)
-    is_turned = codes[1] or (not codes[0] and mean_bits(theirs) < mean_bits(ours))
-    source, made = (ours, theirs) if is_turned else (theirs, ours)
+    is_other_rounded = codes[1] or (not codes[0] and mean_bits(theirs) < mean_bits(ours))
+    source, made = (ours, theirs) if is_other_rounded else (theirs, ours)
     result, keys = reconcile_files(source, made, "full", with_constants=True)
-    held = _recover(result, keys, source) if _types(ours) != _types(theirs) else ()
-    held = _merged((*held, *_recover_numbers(made, source)))
-    known = Known() if is_turned else _known(result, keys)
-    back: tuple[Held, ...] = ()
-    if held and not _HALVES.isdisjoint(_types(source)):
+    for_finer = _recover(result, keys, source) if _types(ours) != _types(theirs) else ()
+    for_finer = _merged((*for_finer, *_recover_numbers(made, source)))
+    known = Known() if is_other_rounded else _known(result, keys)
+    for_rounded: tuple[ModuleTensors, ...] = ()
+    if for_finer and not _HALVES.isdisjoint(_types(source)):
         other, others = reconcile_files(made, source, "full", with_constants=True)
         cast = _recover(other, others, made, only=Line.CAST)
-        back = _merged((*cast, *_recover_numbers(source, made)))
-    return Rounding(is_turned, False, held, back, known)
+        for_rounded = _merged((*cast, *_recover_numbers(source, made)))
+    return Rounding(is_other_rounded, False, for_finer, for_rounded, known)
 
 
 def _types(ledger: Ledger) -> set[str]:
@@ -105,8 +105,8 @@ def _known(result: Reconciliation, keys: Mapping[str, Key]) -> Known:
     suspects, strangers = {}, {}
     for line in result.parameters:
         if line.line in UNBALANCED:
-            said = SAID.get(line.line, str(line.line.value))
-            suspects[keys[line.name][1]] = said.replace("PyTorch", "the other file")
+            reason = REASONS.get(line.line, str(line.line.value))
+            suspects[keys[line.name][1]] = reason.replace("PyTorch", "the other file")
     for entry in result.entries:
         if entry.line in UNBALANCED and entry.parameter is None:
             strangers[entry.key[1]] = "the other file has no such tensor"
@@ -115,7 +115,7 @@ def _known(result: Reconciliation, keys: Mapping[str, Key]) -> Known:
 
 def _recover(
     result: Reconciliation, keys: Mapping[str, Key], source: Ledger, only: Line | None = None
-) -> tuple[Held, ...]:
+) -> tuple[ModuleTensors, ...]:
     """Return the rounded file's value of each tensor of the other, by module; of one line of the bridge, or of all."""
     restorer = Restorer(result.ledger)
     entries = {entry.tensor.key: entry for entry in source.entries}
@@ -128,14 +128,14 @@ def _recover(
     found: dict[str, dict[str, Array]] = {}
     nbytes: dict[str, set[Key]] = {}
 
-    def give(name: str, value: Array, held: Sequence[Key]) -> None:
+    def add_values(name: str, value: Array, stored_keys: Sequence[Key]) -> None:
         own = entries[keys[name]]
-        for slot, each in _spread(
-            result, restorer, source, [own, *copies.get(own.tensor.key, ())], value, held
+        for slot, each in _assign_values(
+            result, restorer, source, [own, *copies.get(own.tensor.key, ())], value, stored_keys
         ):
             module = own.scope or ROOT
             found.setdefault(module, {})[slot.label] = each
-            nbytes.setdefault(module, set()).update(held)
+            nbytes.setdefault(module, set()).update(stored_keys)
 
     for each in recover_state(result).tensors:
         line = lines.get(each.name)
@@ -145,14 +145,14 @@ def _recover(
             continue
         parts = [*restorer.values(each.shape, DType.FLOAT, each.pieces)]
         whole = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
-        give(each.name, whole, line.entries)
+        add_values(each.name, whole, line.entries)
     for _, name, value in buffers_of(result, restorer):
         if name in keys:
-            give(name, value, ())
+            add_values(name, value, ())
     for _, name, value in () if only is not None else unfold(result, restorer, _biases(source, keys)):
-        give(name, value, lines[name].entries if name in lines else ())
+        add_values(name, value, lines[name].entries if name in lines else ())
     return tuple(
-        Held(
+        ModuleTensors(
             module,
             values,
             sum(stored[key].nbytes for key in nbytes[module]),
@@ -162,7 +162,7 @@ def _recover(
     )
 
 
-def _recover_numbers(made: Ledger, source: Ledger) -> tuple[Held, ...]:
+def _recover_numbers(made: Ledger, source: Ledger) -> tuple[ModuleTensors, ...]:
     """Return the rounded values of scalars, such as a scale, that a half-precision file holds rounded only."""
     rounded, exact = set[float](), set[float]()
     for entry in made.entries:
@@ -184,18 +184,20 @@ def _recover_numbers(made: Ledger, source: Ledger) -> tuple[Held, ...]:
             found.setdefault(entry.scope or ROOT, {})[Slot(tensor.name).label] = np.full(
                 tensor.shape, near[0], np.float32
             )
-    return tuple(Held(module, values, 2 * len(values), 4 * len(values)) for module, values in found.items())
+    return tuple(
+        ModuleTensors(module, values, 2 * len(values), 4 * len(values)) for module, values in found.items()
+    )
 
 
-def _merged(held: Sequence[Held]) -> tuple[Held, ...]:
+def _merged(modules: Sequence[ModuleTensors]) -> tuple[ModuleTensors, ...]:
     """Merge entries of the same module."""
-    found: dict[str, Held] = {}
-    for each in held:
+    found: dict[str, ModuleTensors] = {}
+    for each in modules:
         before = found.get(each.module)
         found[each.module] = (
             each
             if before is None
-            else Held(
+            else ModuleTensors(
                 each.module,
                 {**before.tensors, **each.tensors},
                 before.nbytes + each.nbytes,
@@ -230,22 +232,22 @@ def _biases(source: Ledger, keys: Mapping[str, Key]) -> dict[str, str]:
     return found
 
 
-def _spread(
+def _assign_values(
     result: Reconciliation,
     restorer: Restorer,
     source: Ledger,
     tensors: Sequence[Entry],
     value: Array,
-    held: Sequence[Key],
+    stored_keys: Sequence[Key],
 ) -> Iterator[tuple[Slot, Array]]:
     """Yield the file's value for a tensor and its copies; of several values, each reader gets the one of its kind."""
-    several = _several(result, restorer, held)
+    versions = _values_by_reader(result, restorer, stored_keys)
     for entry in tensors:
         tensor = entry.tensor
         if tensor.graph_path or not tensor.dtype.is_floating:
             continue
-        plain = _turn(value, tensor)
-        if len(several) < 2:
+        plain = _orient(value, tensor)
+        if len(versions) < 2:
             if plain is not None:
                 yield Slot(tensor.name), plain
             continue
@@ -254,9 +256,9 @@ def _spread(
         readers = [(*_use(source, each.node), each.node) for each in source.wiring.readers(tensor)]
         for _, kind, output, node in sorted(readers, key=lambda each: each[0]):
             place = counts[kind] = counts.get(kind, -1) + 1
-            alike = [each for each in several if each[0] == kind] or several
-            named = [each for each in alike if output and each[1] == output]  # nodes may be in another order
-            made = _turn((named or alike[min(place, len(alike) - 1) :])[0][2], tensor)
+            alike = [each for each in versions if each[0] == kind] or versions
+            exact = [each for each in alike if output and each[1] == output]  # nodes may be in another order
+            made = _orient((exact or alike[min(place, len(alike) - 1) :])[0][2], tensor)
             name = next(filter(None, node.outputs), "")
             if made is not None and name:
                 chosen[name] = made
@@ -268,15 +270,15 @@ def _spread(
                 yield Slot(tensor.name, name), each
 
 
-def _several(
-    result: Reconciliation, restorer: Restorer, held: Sequence[Key]
+def _values_by_reader(
+    result: Reconciliation, restorer: Restorer, stored_keys: Sequence[Key]
 ) -> list[tuple[object, str, Array]]:
     """Return the file's values of one tensor if it has several: one for each node that computes with it, in order."""
-    if len(held) < 2:
+    if len(stored_keys) < 2:
         return []
     stored = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
     found: list[tuple[int, object, str, Array]] = []
-    for key in held:
+    for key in stored_keys:
         value = decode(restorer, result, key)
         for reader in result.ledger.wiring.readers(stored[key], _PAST) if value is not None else ():
             assert value is not None
@@ -297,15 +299,17 @@ def _family(node: Node) -> object:
     return None if known is None else known.kind
 
 
-def _turn(value: Array, tensor: StoredTensor) -> Array | None:
+def _orient(value: Array, tensor: StoredTensor) -> Array | None:
     """Reshape a value to a tensor's shape: as it is or transposed, whichever is nearer to the tensor's content."""
     shape = tensor.shape
-    ways = [way for way in (value, value.T) if way.shape == shape]
-    if len(ways) == 2 and value.ndim == 2:
+    orientations = [way for way in (value, value.T) if way.shape == shape]
+    if len(orientations) == 2 and value.ndim == 2:
         own = tensor.payload.array()
         if own is not None:
-            ways.sort(key=lambda way: float(np.abs(way.astype(np.float64) - own.astype(np.float64)).sum()))
-    if ways:
-        return np.ascontiguousarray(ways[0])
+            orientations.sort(
+                key=lambda way: float(np.abs(way.astype(np.float64) - own.astype(np.float64)).sum())
+            )
+    if orientations:
+        return np.ascontiguousarray(orientations[0])
     squeezed = [tuple(n for n in dims if n != 1) for dims in (value.shape, shape)]
     return value.reshape(shape) if squeezed[0] == squeezed[1] else None

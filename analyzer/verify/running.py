@@ -20,18 +20,18 @@ from analyzer.records import Frozen
 from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.inputs.arrays import save_arrays
 from analyzer.timing.request import Feed
-from analyzer.verify.asked import (
+from analyzer.verify.messages import (
     PLAIN,
     Answer,
-    Apart,
     Execution,
-    Given,
     OptimizedAnswer,
     Patch,
     QuantizerAnswer,
     Question,
+    ReplacedTensor,
     Rounded,
     TwinAnswer,
+    ValueDifference,
 )
 from analyzer.verify.prints import Print
 
@@ -48,7 +48,7 @@ class Subject(Frozen):
     """Original of a derived file, which messages name; None for an original."""
 
     @property
-    def called(self) -> Path:
+    def shown_path(self) -> Path:
         """Path that messages name."""
         return self.made_of or self.path
 
@@ -104,9 +104,9 @@ class Runner:
             MissingExtraError: onnxruntime is not installed.
         """
         target = Path(self._folder.name, "values.npz")
-        question = self._question(subject, wanted, arrays, feeds, seed, execution)
-        asked = msgspec.structs.replace(question, target=str(target), rounds=list(rounds), coarse=coarse)
-        answer = self._ask(asked, subject.called)
+        base = self._question(subject, wanted, arrays, feeds, seed, execution)
+        question = msgspec.structs.replace(base, target=str(target), rounds=list(rounds), coarse=coarse)
+        answer = self._query(question, subject.shown_path)
         with np.load(target) as found:
             return {wanted[place]: found[f"v{place}"] for place in answer.places}
 
@@ -123,17 +123,24 @@ class Runner:
     ) -> dict[str, Print]:
         """Return the prints of the wanted values; arguments and errors as of `run`. `patch` replaces a value first."""
         question = self._question(subject, wanted, arrays, feeds, seed)
-        return self._ask(msgspec.structs.replace(question, patch=patch, coarse=coarse), subject.called).prints
+        return self._query(
+            msgspec.structs.replace(question, patch=patch, coarse=coarse), subject.shown_path
+        ).prints
 
     def attempt(
         self, subject: Subject, patches: Sequence[Patch], arrays: Mapping[str, Array]
     ) -> list[Print | None]:
         """Return the print of each patch's result; None for a patch that does not run. Errors as of `run`."""
         question = self._question(subject, (), arrays)
-        return self._ask(msgspec.structs.replace(question, tries=list(patches)), subject.called).tried
+        return self._query(msgspec.structs.replace(question, tries=list(patches)), subject.shown_path).tried
 
     def rewrite(
-        self, subject: Subject, state: Mapping[Given, Array], half: str = "", *, shaken: float = 0.0
+        self,
+        subject: Subject,
+        state: Mapping[ReplacedTensor, Array],
+        half: str = "",
+        *,
+        perturbation: float = 0.0,
     ) -> Subject:
         """Write a copy of the file with other numbers in its stored tensors; it exists while the runner is open.
 
@@ -141,7 +148,7 @@ class Runner:
             subject: the file.
             state: new values of some stored tensors.
             half: the type that all others are rounded to; empty where they stay.
-            shaken: relative amount by which all are then moved, up or down.
+            perturbation: relative amount by which all are then moved, up or down.
 
         Raises:
             TimingError: the file cannot be opened, or not within the limits.
@@ -149,12 +156,12 @@ class Runner:
         self._serial += 1
         target = Path(self._folder.name, f"rewritten{self._serial}.onnx")
         arrays = {f"{at}": each for at, each in enumerate(state.values())}
-        question = self._question(subject, (), arrays)
-        asked = msgspec.structs.replace(
-            question, rewritten=str(target), state=list(state), rounded_to=half, shaken=shaken
+        base = self._question(subject, (), arrays)
+        question = msgspec.structs.replace(
+            base, rewritten=str(target), state=list(state), rounded_to=half, perturbation=perturbation
         )
-        self._ask(asked, subject.called)
-        return Subject(target, None, subject.called)
+        self._query(question, subject.shown_path)
+        return Subject(target, None, subject.shown_path)
 
     def optimize(self, subject: Subject, execution: Execution) -> tuple[Subject, OptimizedAnswer]:
         """Write the graph as onnxruntime would run it, if that can be written; it exists while the runner is open.
@@ -165,11 +172,11 @@ class Runner:
         self._serial += 1
         target = Path(self._folder.name, f"optimized{self._serial}.onnx")
         question = self._question(subject, (), None, execution=execution)
-        answer = self._ask(msgspec.structs.replace(question, optimized=str(target)), subject.called)
+        answer = self._query(msgspec.structs.replace(question, optimized=str(target)), subject.shown_path)
         assert answer.optimized is not None
-        return Subject(target, None, subject.called), answer.optimized
+        return Subject(target, None, subject.shown_path), answer.optimized
 
-    def beside(
+    def compare_values(
         self,
         subject: Subject,
         other: Subject,
@@ -178,29 +185,31 @@ class Runner:
         executions: tuple[Execution, Execution] = (PLAIN, PLAIN),
         *,
         coarse: bool = False,
-    ) -> dict[str, Apart]:
+    ) -> dict[str, ValueDifference]:
         """Return the difference of each value of the same name in two files; arguments and errors as of `run`.
 
         `executions` are those of the first and the second file; `coarse` holds for the first.
         """
-        question = self._question(subject, wanted, arrays)
+        base = self._question(subject, wanted, arrays)
         home = "" if other.home is None else str(other.home)
-        asked = msgspec.structs.replace(
-            question,
+        question = msgspec.structs.replace(
+            base,
             execution=executions[0],
             other=str(other.path),
             other_home=home,
             other_execution=executions[1],
             coarse=coarse,
         )
-        return self._ask(asked, subject.called).apart
+        return self._query(question, subject.shown_path).apart
 
     def measure(
         self, subject: Subject, quantizers: Sequence[QuantizerAnswer], arrays: Mapping[str, Array]
     ) -> dict[str, Rounded]:
         """Return the effect that each quantizer missing in a twin would have on its values; errors as of `run`."""
         question = self._question(subject, (), arrays)
-        return self._ask(msgspec.structs.replace(question, rounds=list(quantizers)), subject.called).rounded
+        return self._query(
+            msgspec.structs.replace(question, rounds=list(quantizers)), subject.shown_path
+        ).rounded
 
     def make_twin(self, path: Path, half: str, *, rectify: bool) -> tuple[Subject, TwinAnswer]:
         """Write the float twin of a file; it exists while the runner is open.
@@ -210,8 +219,8 @@ class Runner:
         """
         self._serial += 1
         target = Path(self._folder.name, f"twin{self._serial}.onnx")
-        asked = Question(str(path), twin=str(target), half=half, rectify=rectify)
-        answer = self._ask(asked, path)
+        question = Question(str(path), twin=str(target), half=half, rectify=rectify)
+        answer = self._query(question, path)
         assert answer.twin is not None
         return Subject(target, None if half else path.resolve().parent, path), answer.twin
 
@@ -224,9 +233,9 @@ class Runner:
         seed: int = 0,
         execution: Execution = PLAIN,
     ) -> Question:
-        given = Path(self._folder.name, "given.npz")
+        inputs_path = Path(self._folder.name, "given.npz")
         if arrays is not None:
-            save_arrays(given, {f"v{at}": each for at, each in enumerate(arrays.values())})
+            save_arrays(inputs_path, {f"v{at}": each for at, each in enumerate(arrays.values())})
         return Question(
             model=str(subject.path),
             home="" if subject.home is None else str(subject.home),
@@ -234,14 +243,14 @@ class Runner:
             seed=seed,
             execution=execution,
             wanted=list(wanted),
-            given="" if arrays is None else str(given),
+            inputs_file="" if arrays is None else str(inputs_path),
             names=[*(arrays or {})],
         )
 
-    def _ask(self, asked: Question, model: Path) -> Answer:
+    def _query(self, question: Question, model: Path) -> Answer:
         if self._child is None:
             self._child = self._start()
-        self._child.send(msgspec.json.encode(asked))
+        self._child.send(msgspec.json.encode(question))
         try:
             answer = self._child.receive(self._deadline, self._limits.nbytes)
         except OverTimeError:
@@ -261,8 +270,8 @@ class Runner:
         if decoded.refused:
             raise TimingError(decoded.refused)
         if decoded.error:
-            said = shorten(printable(decoded.error), 400)
-            raise TimingError(f"{model}: onnxruntime does not run it: {said}; `onnxledger time` says more")
+            message = shorten(printable(decoded.error), 400)
+            raise TimingError(f"{model}: onnxruntime does not run it: {message}; `onnxledger time` says more")
         return decoded
 
     def _start(self) -> Child:

@@ -20,30 +20,30 @@ from analyzer.timing.inputs.arrays import as_taken, make_array, save_arrays
 from analyzer.timing.request import Feed
 from analyzer.timing.running.providers import binding_device, check_installed, saves_graph, whole_chain
 from analyzer.timing.running.session import check_registered, level_of
-from analyzer.verify.asked import (
+from analyzer.verify.messages import (
     BEFORE,
     COARSE,
     Answer,
-    Apart,
-    Given,
     OptimizedAnswer,
     Patch,
     PatchNode,
     QuantizerAnswer,
     Question,
+    ReplacedTensor,
     Rounded,
     TwinAnswer,
+    ValueDifference,
 )
 from analyzer.verify.prints import HUGE, Print, print_of
 from analyzer.verify.twin import RANGES, RefusedError, make_twin
 
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 4096
-_ROOM = 1 << 28
+_MOST_BYTES = 1 << 28
 """Most bytes of inner values that one run returns; the smallest batch may need more."""
 _FAR = 16.0
 """Least factor by which a mask element lies below all codes."""
 _MOST_INLINE = 1_500_000_000
-_MOST_HELD = 8
+_MOST_CACHED = 8
 """Most models that are kept as they were read."""
 
 
@@ -51,26 +51,26 @@ def serve() -> None:
     """Answer the questions that come on stdin."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # for output that libraries print
-    held = _Held()
-    while (question := read_frame(sys.stdin.buffer)) is not None:
-        asked = msgspec.json.decode(question, type=Question)
+    models = _ModelCache()
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        question = msgspec.json.decode(frame, type=Question)
         try:
-            if asked.optimized:
-                answer = Answer(optimized=_optimize(held, asked))
-            elif asked.twin:
-                answer = Answer(twin=_make_twin(asked))
-            elif asked.rewritten:
-                answer = _rewrite(asked)
-            elif asked.tries:
-                answer = Answer(tried=_try(held, asked))
-            elif asked.other:
-                answer = Answer(apart=_beside(held, asked))
-            elif asked.rounds and not asked.target:
-                answer = Answer(rounded=_measure(held, asked))
-            elif asked.target:
-                answer = Answer(places=_values(held, asked))
+            if question.optimized:
+                answer = Answer(optimized=_write_optimized(models, question))
+            elif question.twin:
+                answer = Answer(twin=_make_twin(question))
+            elif question.rewritten:
+                answer = _rewrite_model(question)
+            elif question.tries:
+                answer = Answer(tried=_try_patches(models, question))
+            elif question.other:
+                answer = Answer(apart=_compare_files(models, question))
+            elif question.rounds and not question.target:
+                answer = Answer(rounded=_measure(models, question))
+            elif question.target:
+                answer = Answer(places=_save_values(models, question))
             else:
-                answer = Answer(prints=_prints(held, asked))
+                answer = Answer(prints=_prints(models, question))
         except TimingError as error:
             answer = Answer(refused=str(error))
         except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
@@ -79,8 +79,8 @@ def serve() -> None:
     os._exit(0)
 
 
-class _Held:
-    """Models of the last questions, each read once: two of any size, or up to `_MOST_HELD` small ones."""
+class _ModelCache:
+    """Models of the last questions, each read once: two of any size, or up to `_MOST_CACHED` small ones."""
 
     def __init__(self) -> None:
         self._protos: dict[tuple[str, int], tuple[Any, int]] = {}
@@ -90,39 +90,39 @@ class _Held:
         key = (path, stat.st_mtime_ns)
         if key not in self._protos:
             while len(self._protos) > 1 and (
-                len(self._protos) >= _MOST_HELD
-                or stat.st_size + sum(nbytes for _, nbytes in self._protos.values()) > _ROOM
+                len(self._protos) >= _MOST_CACHED
+                or stat.st_size + sum(nbytes for _, nbytes in self._protos.values()) > _MOST_BYTES
             ):
                 del self._protos[next(iter(self._protos))]
             self._protos[key] = onnx.load(path, load_external_data=False), stat.st_size
         return self._protos[key][0]
 
 
-def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
+def _session(models: _ModelCache, question: Question, wanted: Sequence[str]) -> Any:
     import onnxruntime
 
-    proto = held.open(asked.model)
-    nodes = _put_back(proto.graph, asked.rounds if asked.target else ())
-    if asked.patch is not None:
+    proto = models.open(question.model)
+    nodes = _insert_quantizers(proto.graph, question.rounds if question.target else ())
+    if question.patch is not None:
         nodes = nodes or list(proto.graph.node)
-        _exchange(proto.graph, asked.patch)
-    if asked.coarse:
+        _apply_patch(proto.graph, question.patch)
+    if question.coarse:
         nodes = nodes or list(proto.graph.node)
         _coarsen(proto.graph)
     before = len(proto.graph.output)
     known = {output.name for output in proto.graph.output}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
-    options = _options(asked)
-    provider, available = asked.execution.provider, onnxruntime.get_available_providers()
+    options = _options(question)
+    provider, available = question.execution.provider, onnxruntime.get_available_providers()
     check_installed(provider, available)
     if binding_device(provider) is not None:
         onnxruntime.preload_dlls()  # CUDA's libraries that pip installed, where no loader would look for them
-    options.graph_optimization_level = level_of(asked.execution.optimization)
-    if asked.optimized:
+    options.graph_optimization_level = level_of(question.execution.optimization)
+    if question.optimized:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if saves_graph(provider):
-            options.optimized_model_filepath = asked.optimized
-            weights = f"{Path(asked.optimized).name}.data"
+            options.optimized_model_filepath = question.optimized
+            weights = f"{Path(question.optimized).name}.data"
             options.add_session_config_entry(
                 "session.optimized_model_external_initializers_file_name", weights
             )
@@ -141,10 +141,10 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
     return session
 
 
-def _optimize(held: _Held, asked: Question) -> OptimizedAnswer:
+def _write_optimized(models: _ModelCache, question: Question) -> OptimizedAnswer:
     """Write the graph that onnxruntime runs, and return its edges."""
-    session = _session(held, asked, ())
-    target = Path(asked.optimized)
+    session = _session(models, question, ())
+    target = Path(question.optimized)
     assigned: dict[str, int] = {}
     if hasattr(session, "get_provider_graph_assignment_info"):  # since onnxruntime 1.24
         for part in session.get_provider_graph_assignment_info():
@@ -156,87 +156,91 @@ def _optimize(held: _Held, asked: Question) -> OptimizedAnswer:
     return OptimizedAnswer(edges, is_written=True, assigned=assigned)
 
 
-def _options(asked: Question) -> Any:
+def _options(question: Question) -> Any:
     """Return options for a silent session, whose threads wait between its short runs instead of spinning."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    folder = asked.home or str(Path(asked.model).resolve().parent)
+    folder = question.home or str(Path(question.model).resolve().parent)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     return options
 
 
-def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
+def _insert_quantizers(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
     """Insert quantizers that the twin leaves out; return the nodes as they were, or none where nothing changes."""
     if not quantizers:
         return []
-    before, made = list(graph.node), []
-    places = {each.place: each for each in quantizers}
-    for node in before:
-        each = places.get(node.output[0]) if node.output else None
+    original, changed = list(graph.node), []
+    by_place = {each.place: each for each in quantizers}
+    for node in original:
+        each = by_place.get(node.output[0]) if node.output else None
         if each is None:
-            made.append(node)
+            changed.append(node)
             continue
         real, codes = node.input[0], f"{each.place}/codes"
         make = onnx.helper.make_node
         if each.scale:
-            given = [each.scale, each.zero] if each.zero else [each.scale]
-            quantize = make("QuantizeLinear", [real, *given], [codes], domain=each.domain, axis=each.axis)
+            scale_names = [each.scale, each.zero] if each.zero else [each.scale]
+            quantize = make(
+                "QuantizeLinear", [real, *scale_names], [codes], domain=each.domain, axis=each.axis
+            )
         else:
-            given = [f"{each.place}/scale", f"{each.place}/zero"]
-            quantize = make("DynamicQuantizeLinear", [real], [codes, *given])
-        decode = make("DequantizeLinear", [codes, *given], [each.place], domain=each.domain, axis=each.axis)
+            scale_names = [f"{each.place}/scale", f"{each.place}/zero"]
+            quantize = make("DynamicQuantizeLinear", [real], [codes, *scale_names])
+        decode = make(
+            "DequantizeLinear", [codes, *scale_names], [each.place], domain=each.domain, axis=each.axis
+        )
         if each.axis == 1:  # 1 is the default, and old versions have no such attribute
             for each_node in (quantize, decode):
                 del each_node.attribute[:]
-        made += [quantize, decode]
+        changed += [quantize, decode]
     del graph.node[:]
-    graph.node.extend(made)
-    return before
+    graph.node.extend(changed)
+    return original
 
 
-def _exchange(graph: Any, patch: Patch) -> None:
+def _apply_patch(graph: Any, patch: Patch) -> None:
     """Replace a value by a patch; changed nodes are copies, so that the originals can be restored."""
-    made = []
+    nodes = []
     for node in graph.node:
         if patch.output not in node.output:
-            made.append(node)
+            nodes.append(node)
             continue
-        kept = type(node).FromString(node.SerializeToString())
-        place = list(kept.output).index(patch.output)
-        kept.output[place] = patch.output + BEFORE
-        made += [kept, *_patch_nodes(patch)]
+        copied = type(node).FromString(node.SerializeToString())
+        place = list(copied.output).index(patch.output)
+        copied.output[place] = patch.output + BEFORE
+        nodes += [copied, *_patch_nodes(patch)]
     del graph.node[:]
-    graph.node.extend(made)
+    graph.node.extend(nodes)
 
 
-_OFF = 1.7e-7
+_SIGMOID_ERROR = 1.7e-7
 """Largest error of onnxruntime 1.31's sigmoid: 1.67e-7 among seven million numbers from -30 to 30."""
 
 
 def _coarsen(graph: Any) -> None:
     """Add the largest possible error to the outputs of coarse operators; changed nodes are copies."""
-    made = []
+    nodes = []
     for node in graph.node:
         if not _is_coarse(node):
-            made.append(node)
+            nodes.append(node)
             continue
-        kept = type(node).FromString(node.SerializeToString())
+        copied = type(node).FromString(node.SerializeToString())
         name = node.output[0]
-        kept.output[0], off = name + BEFORE, f"{name}/off"
-        made += [kept, *_patch_nodes(Patch(name, [], {off: _OFF}))]
-        if node.op_type in _TIMES:  # these multiply a sigmoid by its input
-            made.append(onnx.helper.make_node("Mul", [node.input[0], off], [f"{off}/times"]))
-            off = f"{off}/times"
-        made.append(onnx.helper.make_node("Add", [kept.output[0], off], [name]))
+        copied.output[0], error = name + BEFORE, f"{name}/off"
+        nodes += [copied, *_patch_nodes(Patch(name, [], {error: _SIGMOID_ERROR}))]
+        if node.op_type in _SIGMOID_PRODUCTS:  # these multiply a sigmoid by its input
+            nodes.append(onnx.helper.make_node("Mul", [node.input[0], error], [f"{error}/times"]))
+            error = f"{error}/times"
+        nodes.append(onnx.helper.make_node("Add", [copied.output[0], error], [name]))
     del graph.node[:]
-    graph.node.extend(made)
+    graph.node.extend(nodes)
 
 
 _FUSED = frozenset({"FusedConv", "FusedGemm"})
-_TIMES = frozenset({"QuickGelu", "Swish", "Silu"})
+_SIGMOID_PRODUCTS = frozenset({"QuickGelu", "Swish", "Silu"})
 
 
 def _is_coarse(node: Any) -> bool:
@@ -261,23 +265,23 @@ def _patch_node(node: PatchNode) -> Any:
     return made
 
 
-def _try(held: _Held, asked: Question) -> list[Print | None]:
+def _try_patches(models: _ModelCache, question: Question) -> list[Print | None]:
     """Return the print of each patch's result, computed from the values of the unchanged model."""
     import onnxruntime
 
-    proto = held.open(asked.model)
+    proto = models.open(question.model)
     stored = _stored(proto)
-    inputs = _inputs(asked)
+    inputs = _inputs(question)
     makers = {name for node in proto.graph.node for name in node.output}
-    wanted = list(dict.fromkeys(name for patch in asked.tries for name in _read(patch)))
+    wanted = list(dict.fromkeys(name for patch in question.tries for name in _patch_inputs(patch)))
     values = dict(inputs)
     running = [name for name in wanted if name in makers and name not in stored]
-    values.update((running[place], value) for place, value in _run(held, asked, running))
-    options = _options(asked)
+    values.update((running[place], value) for place, value in _run(models, question, running))
+    options = _options(question)
     found: list[Print | None] = []
-    for patch in asked.tries:
-        names = _read(patch)
-        given = {name: values[name] for name in names if name in values}
+    for patch in question.tries:
+        names = _patch_inputs(patch)
+        feeds = {name: values[name] for name in names if name in values}
         tensors = []
         for name in names:
             if name in stored and name not in values:
@@ -295,7 +299,7 @@ def _try(held: _Held, asked: Question) -> list[Print | None]:
             graph = onnx.helper.make_graph(
                 nodes,
                 "tried",
-                [_typed_value(name, array) for name, array in given.items()],
+                [_typed_value(name, array) for name, array in feeds.items()],
                 [onnx.ValueInfoProto(name=patch.output + "/tried")],
                 tensors,
             )
@@ -305,13 +309,13 @@ def _try(held: _Held, asked: Question) -> list[Print | None]:
             session = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-            found.append(print_of(session.run(None, given)[0]))
+            found.append(print_of(session.run(None, feeds)[0]))
         except Exception:  # noqa: BLE001 - what does not run is no answer
             found.append(None)
     return found
 
 
-def _read(patch: Patch) -> list[str]:
+def _patch_inputs(patch: Patch) -> list[str]:
     """Return the values of the model that the nodes of a patch read."""
     own = {*(node.output for node in patch.nodes), *patch.numbers} - {patch.output}
     names = [name for node in patch.nodes for name in node.inputs if name and name not in own]
@@ -323,51 +327,53 @@ def _typed_value(name: str, array: Array) -> Any:
     return onnx.helper.make_tensor_value_info(name, kind, list(array.shape))
 
 
-def _rewrite(asked: Question) -> Answer:
+def _rewrite_model(question: Question) -> Answer:
     """Write the model with other numbers in it."""
-    proto = onnx.load(asked.model, load_external_data=False)
-    onnx.load_external_data_for_model(proto, asked.home or str(Path(asked.model).resolve().parent))
-    with np.load(asked.given) as held:
-        arrays = [held[f"v{place}"] for place in range(len(asked.state))]
-    done = set()
-    for given, array in zip(asked.state, arrays, strict=True):
-        _give_tensor(proto.graph, given, array)
-        done.add(given.name)
-    if asked.rounded_to or asked.shaken:
-        _change_all(proto, done, asked)
+    proto = onnx.load(question.model, load_external_data=False)
+    onnx.load_external_data_for_model(proto, question.home or str(Path(question.model).resolve().parent))
+    with np.load(question.inputs_file) as archive:
+        arrays = [archive[f"v{place}"] for place in range(len(question.state))]
+    replaced_names = set()
+    for replaced, array in zip(question.state, arrays, strict=True):
+        _replace_tensor(proto.graph, replaced, array)
+        replaced_names.add(replaced.name)
+    if question.rounded_to or question.perturbation:
+        _change_all(proto, replaced_names, question)
     if proto.ByteSize() > _MOST_INLINE:
-        name = f"{Path(asked.rewritten).name}.data"
-        onnx.save(proto, asked.rewritten, save_as_external_data=True, location=name, size_threshold=1024)
+        name = f"{Path(question.rewritten).name}.data"
+        onnx.save(proto, question.rewritten, save_as_external_data=True, location=name, size_threshold=1024)
     else:
-        Path(asked.rewritten).write_bytes(proto.SerializeToString())
+        Path(question.rewritten).write_bytes(proto.SerializeToString())
     return Answer()
 
 
-def _give_tensor(graph: Any, given: Given, array: Array) -> None:
+def _replace_tensor(graph: Any, replaced: ReplacedTensor, array: Array) -> None:
     """Give a stored tensor other numbers, or give one node a tensor of its own to read."""
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             stored.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
-    before = stored[given.name]
-    element = onnx.helper.tensor_dtype_to_np_dtype(before.data_type)
-    made = onnx.numpy_helper.from_array(array.reshape(tuple(before.dims)).astype(element), before.name)
-    if not given.reader:
-        before.CopyFrom(made)
+    original = stored[replaced.name]
+    element = onnx.helper.tensor_dtype_to_np_dtype(original.data_type)
+    replacement = onnx.numpy_helper.from_array(
+        array.reshape(tuple(original.dims)).astype(element), original.name
+    )
+    if not replaced.reader:
+        original.CopyFrom(replacement)
         return
-    made.name = f"{given.name}/{given.reader}"
-    graph.initializer.append(made)
+    replacement.name = f"{replaced.name}/{replaced.reader}"
+    graph.initializer.append(replacement)
     for node in graph.node:
-        if node.output and node.output[0] == given.reader:
+        if node.output and node.output[0] == replaced.reader:
             for place, name in enumerate(node.input):
-                if name == given.name:
-                    node.input[place] = made.name
+                if name == replaced.name:
+                    node.input[place] = replacement.name
 
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
-def _change_all(proto: Any, done: set[str], asked: Question) -> None:
+def _change_all(proto: Any, replaced_names: set[str], question: Question) -> None:
     """Round or move all stored floats, in the main graph and in bodies."""
     random = np.random.default_rng(0)
     shaping: set[str] = set()
@@ -376,18 +382,18 @@ def _change_all(proto: Any, done: set[str], asked: Question) -> None:
         if tensor.data_type not in _FLOATS or name in shaping:
             return
         array = onnx.numpy_helper.to_array(tensor)
-        if asked.rounded_to and tensor.name not in done:
-            array = _as_half(array, asked.rounded_to)
-        if asked.shaken and array.size > 1:
+        if question.rounded_to and tensor.name not in replaced_names:
+            array = _as_half(array, question.rounded_to)
+        if question.perturbation and array.size > 1:
             signs = random.choice(np.array([-1.0, 1.0], array.dtype), array.shape)
             with np.errstate(over="ignore", invalid="ignore"):
                 array = np.where(
-                    np.abs(array) < HUGE, array * (1 + array.dtype.type(asked.shaken) * signs), array
+                    np.abs(array) < HUGE, array * (1 + array.dtype.type(question.perturbation) * signs), array
                 )
         tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array), tensor.name))
 
     def walk(graph: Any) -> None:
-        shaping.update(_shaping(graph) if asked.shaken else ())
+        shaping.update(_shaping(graph) if question.perturbation else ())
         for tensor in graph.initializer:
             change(tensor, tensor.name)
         for node in graph.node:
@@ -426,22 +432,22 @@ def _as_half(array: Array, half: str) -> Array:
     return rounded
 
 
-def _inputs(asked: Question) -> dict[str, Array]:
-    if asked.given:
-        with np.load(asked.given) as held:
-            return {name: held[f"v{place}"] for place, name in enumerate(asked.names)}
-    feeds = [msgspec.convert(fields, Feed) for fields in asked.feeds]
-    return {feed.name: make_array(feed, asked.seed) for feed in feeds}
+def _inputs(question: Question) -> dict[str, Array]:
+    if question.inputs_file:
+        with np.load(question.inputs_file) as archive:
+            return {name: archive[f"v{place}"] for place, name in enumerate(question.names)}
+    feeds = [msgspec.convert(fields, Feed) for fields in question.feeds]
+    return {feed.name: make_array(feed, question.seed) for feed in feeds}
 
 
-def _run(held: _Held, asked: Question, wanted: Sequence[str]) -> Iterator[tuple[int, Array]]:
+def _run(models: _ModelCache, question: Question, wanted: Sequence[str]) -> Iterator[tuple[int, Array]]:
     """Yield the values that are arrays, each with its place in `wanted`."""
-    session = _session(held, asked, wanted)
+    session = _session(models, question, wanted)
     kinds = {each.name: each.type for each in session.get_inputs()}
-    given = {
-        name: _typed(array, kinds.get(name, "")) for name, array in _inputs(asked).items() if name in kinds
+    feeds = {
+        name: _typed(array, kinds.get(name, "")) for name, array in _inputs(question).items() if name in kinds
     }
-    for place, value in enumerate(session.run(list(wanted), as_taken(given, session))):
+    for place, value in enumerate(session.run(list(wanted), as_taken(feeds, session))):
         if isinstance(value, np.ndarray) and value.dtype != object:
             yield place, value
 
@@ -455,39 +461,39 @@ def _typed(array: Array, kind: str) -> Array:
     return array.astype(_HALF[kind]) if kind in _HALF and array.dtype.kind == "f" else array
 
 
-def _values(held: _Held, asked: Question) -> list[int]:
-    kept = {f"v{place}": value for place, value in _run(held, asked, asked.wanted)}
-    save_arrays(Path(asked.target), kept)
+def _save_values(models: _ModelCache, question: Question) -> list[int]:
+    kept = {f"v{place}": value for place, value in _run(models, question, question.wanted)}
+    save_arrays(Path(question.target), kept)
     return [int(name[1:]) for name in kept]
 
 
-def _prints(held: _Held, asked: Question) -> dict[str, Print]:
+def _prints(models: _ModelCache, question: Question) -> dict[str, Print]:
     """Return the prints of all wanted values, computed in batches so that memory stays bounded."""
     found: dict[str, Print] = {}
-    waiting, many = list(asked.wanted), 64
+    waiting, batch_size = list(question.wanted), 64
     while waiting:
-        some, waiting = waiting[:many], waiting[many:]
-        taken = 1
-        for place, value in _run(held, asked, some):
-            taken += value.nbytes
-            found[some[place]] = print_of(value)
-        each = max(1, taken // len(some))
-        many = min(max(_ROOM // each, _LEAST_AT_ONCE), _MOST_AT_ONCE)
+        batch, waiting = waiting[:batch_size], waiting[batch_size:]
+        total_bytes = 1
+        for place, value in _run(models, question, batch):
+            total_bytes += value.nbytes
+            found[batch[place]] = print_of(value)
+        per_value = max(1, total_bytes // len(batch))
+        batch_size = min(max(_MOST_BYTES // per_value, _LEAST_AT_ONCE), _MOST_AT_ONCE)
     return found
 
 
-def _measure(held: _Held, asked: Question) -> dict[str, Rounded]:
+def _measure(models: _ModelCache, question: Question) -> dict[str, Rounded]:
     """Return the effect of each quantizer on its values, computed in batches so that memory stays bounded."""
     found: dict[str, Rounded] = {}
-    stored = _stored(held.open(asked.model))
-    waiting, many = list(asked.rounds), 32
+    stored = _stored(models.open(question.model))
+    waiting, batch_size = list(question.rounds), 32
     while waiting:
-        some, waiting = waiting[:many], waiting[many:]
-        taken = 1
-        for place, value in _run(held, asked, [each.place for each in some]):
-            taken += value.nbytes
-            found[some[place].place] = _round(value, some[place], stored)
-        many = min(max(_ROOM // max(1, taken // len(some)), _LEAST_AT_ONCE), _MOST_AT_ONCE)
+        batch, waiting = waiting[:batch_size], waiting[batch_size:]
+        total_bytes = 1
+        for place, value in _run(models, question, [each.place for each in batch]):
+            total_bytes += value.nbytes
+            found[batch[place].place] = _round(value, batch[place], stored)
+        batch_size = min(max(_MOST_BYTES // max(1, total_bytes // len(batch)), _LEAST_AT_ONCE), _MOST_AT_ONCE)
     return found
 
 
@@ -502,51 +508,51 @@ def _stored(proto: Any) -> dict[str, Any]:
 
 def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> Rounded:
     """Round as QuantizeLinear does, and compare the result with the input."""
-    given = value.astype(np.float64)
+    numbers = value.astype(np.float64)
     least, most = RANGES[quantizer.kind]
     with np.errstate(invalid="ignore"):
-        counts = np.abs(given) < HUGE
+        counted = np.abs(numbers) < HUGE
     if quantizer.scale:
         scale = onnx.numpy_helper.to_array(stored[quantizer.scale]).astype(np.float64)
         zero = np.zeros(1)
         if quantizer.zero:
             zero = onnx.numpy_helper.to_array(stored[quantizer.zero]).astype(np.float64)
     else:  # as DynamicQuantizeLinear does
-        low, high = min(given[counts].min(initial=0.0), 0.0), max(given[counts].max(initial=0.0), 0.0)
+        low, high = min(numbers[counted].min(initial=0.0), 0.0), max(numbers[counted].max(initial=0.0), 0.0)
         step = (high - low) / (most - least) or 1.0
         scale, zero = np.array([step]), np.array([np.clip(np.rint(-low / step), least, most)])
     if scale.size > 1:  # one scale per channel
-        sizes = [1] * given.ndim
+        sizes = [1] * numbers.ndim
         sizes[quantizer.axis] = -1
         scale, zero = scale.reshape(sizes), np.broadcast_to(zero.reshape(-1), scale.size).reshape(sizes)
     else:
         scale, zero = scale.reshape(()), zero.reshape(-1)[0]
     floor, ceiling = np.minimum((least - zero) * scale, 0.0), np.maximum((most - zero) * scale, 0.0)
-    cut = (given < floor - np.abs(scale) / 2) | (given > ceiling + np.abs(scale) / 2)
-    masks = int((cut & ~counts & ~np.isnan(given)).sum())
-    alone = np.unique(given[cut & counts])
-    if alone.size == 1 and float(alone[0]) < _FAR * float(floor.min()):  # one distant value: a mask
-        masks += int((cut & counts).sum())
-        counts &= ~cut
+    cut = (numbers < floor - np.abs(scale) / 2) | (numbers > ceiling + np.abs(scale) / 2)
+    masks = int((cut & ~counted & ~np.isnan(numbers)).sum())
+    cut_values = np.unique(numbers[cut & counted])
+    if cut_values.size == 1 and float(cut_values[0]) < _FAR * float(floor.min()):  # one distant value: a mask
+        masks += int((cut & counted).sum())
+        counted &= ~cut
     with np.errstate(invalid="ignore", divide="ignore"):
-        codes = np.clip(np.rint(given / scale) + zero, least, most)
-        off = ((codes - zero) * scale - given)[counts]
+        codes = np.clip(np.rint(numbers / scale) + zero, least, most)
+        errors = ((codes - zero) * scale - numbers)[counted]
         # if all codes have the other sign there is no factor: count in half steps of the scale
-        times = np.abs(given) / np.maximum(np.where(given < 0, -floor, ceiling), np.abs(scale) / 2)
-    kept = given[counts]
+        ratios = np.abs(numbers) / np.maximum(np.where(numbers < 0, -floor, ceiling), np.abs(scale) / 2)
+    kept = numbers[counted]
     return Rounded(
         int(kept.size),
         float(kept @ kept),
-        float(off @ off),
-        int((cut & counts).sum()),
-        float(times[counts].max(initial=0.0)),
+        float(errors @ errors),
+        int((cut & counted).sum()),
+        float(ratios[counted].max(initial=0.0)),
         float(kept.min(initial=0.0)),
         float(kept.max(initial=0.0)),
         float(floor.reshape(-1)[0]),
         float(ceiling.reshape(-1)[0]),
         most - least,
         masks,
-        *_rows(cut & counts),
+        *_rows(cut & counted),
     )
 
 
@@ -556,56 +562,64 @@ def _rows(cut: Array) -> tuple[int, int]:
     return len(rows), int(rows.any(axis=1).sum())
 
 
-def _beside(held: _Held, asked: Question) -> dict[str, Apart]:
+def _compare_files(models: _ModelCache, question: Question) -> dict[str, ValueDifference]:
     """Return the difference of each value of the same name in two files, in batches so that memory stays bounded."""
-    found: dict[str, Apart] = {}
-    waiting, many = list(asked.wanted), 32
+    found: dict[str, ValueDifference] = {}
+    waiting, batch_size = list(question.wanted), 32
     other = msgspec.structs.replace(
-        asked, model=asked.other, home=asked.other_home, execution=asked.other_execution, coarse=False
+        question,
+        model=question.other,
+        home=question.other_home,
+        execution=question.other_execution,
+        coarse=False,
     )
     while waiting:
-        some, waiting = waiting[:many], waiting[many:]
-        ours = dict(_run(held, asked, some))
-        taken = 1
-        for place, theirs in _run(held, other, some):
-            taken += theirs.nbytes
-            mine = ours.get(place)
-            if mine is not None and mine.shape == theirs.shape and theirs.dtype.kind == "f":
-                found[some[place]] = _apart(mine, theirs)
-        many = min(max(_ROOM // max(1, taken // len(some)), _LEAST_AT_ONCE), _MOST_AT_ONCE)
+        batch, waiting = waiting[:batch_size], waiting[batch_size:]
+        our_values = dict(_run(models, question, batch))
+        total_bytes = 1
+        for place, their_value in _run(models, other, batch):
+            total_bytes += their_value.nbytes
+            our_value = our_values.get(place)
+            if (
+                our_value is not None
+                and our_value.shape == their_value.shape
+                and their_value.dtype.kind == "f"
+            ):
+                found[batch[place]] = _measure_difference(our_value, their_value)
+        batch_size = min(max(_MOST_BYTES // max(1, total_bytes // len(batch)), _LEAST_AT_ONCE), _MOST_AT_ONCE)
     return found
 
 
-def _apart(ours: Array, theirs: Array) -> Apart:
+def _measure_difference(ours: Array, theirs: Array) -> ValueDifference:
     a, b = ours.astype(np.float64).reshape(-1), theirs.astype(np.float64).reshape(-1)
     finite = np.isfinite(b)
     lost, gained = int((finite & ~np.isfinite(a)).sum()), int((~finite & np.isfinite(a)).sum())
     both = finite & np.isfinite(a)
     a, b = a[both], b[both]
-    off = np.abs(a - b)
+    difference = np.abs(a - b)
     largest = float(np.abs(b).max(initial=0.0))
     count = max(b.size, 1)
-    return Apart(
+    return ValueDifference(
         float(np.sqrt(b @ b / count)),
-        float(np.sqrt(off @ off / count)),
-        float(off.max(initial=0.0)),
+        float(np.sqrt(difference @ difference / count)),
+        float(difference.max(initial=0.0)),
         lost,
         largest,
         gained,
     )
 
 
-def _make_twin(asked: Question) -> TwinAnswer:
-    proto = onnx.load(asked.model, load_external_data=bool(asked.half))
+def _make_twin(question: Question) -> TwinAnswer:
+    proto = onnx.load(question.model, load_external_data=bool(question.half))
     try:
-        twin = make_twin(proto, asked.half, rectify=asked.rectify)
+        twin = make_twin(proto, question.half, rectify=question.rectify)
     except RefusedError as error:
         return TwinAnswer(str(error), [], 0, 0, 0, False, 0, [])
     edges = [([*node.input, *_captured(node)], [*node.output], node.op_type) for node in proto.graph.node]
-    if asked.half and proto.ByteSize() > _MOST_INLINE:
-        onnx.save(proto, asked.twin, save_as_external_data=True, location="twin.data", size_threshold=1024)
+    if question.half and proto.ByteSize() > _MOST_INLINE:
+        onnx.save(proto, question.twin, save_as_external_data=True, location="twin.data", size_threshold=1024)
     else:
-        Path(asked.twin).write_bytes(proto.SerializeToString())
+        Path(question.twin).write_bytes(proto.SerializeToString())
     quantizers = [
         QuantizerAnswer(q.node, q.value, q.place, q.scale, q.zero, q.axis, q.domain, q.kind)
         for q in twin.quantizers
@@ -615,7 +629,7 @@ def _make_twin(asked: Question) -> TwinAnswer:
         quantizers,
         twin.activations,
         twin.products,
-        twin.untold,
+        twin.unmeasured,
         twin.is_widened,
         twin.rectified,
         edges,

@@ -82,7 +82,7 @@ class ModuleCall(Protocol):
         ...
 
     @property
-    def given(self) -> tuple[int, ...]:
+    def argument_calls(self) -> tuple[int, ...]:
         """Numbers of the calls that made its arguments."""
         ...
 
@@ -159,7 +159,7 @@ class Side(Protocol):
         """
         ...
 
-    def covering(self, at: int) -> dict[str, Array] | None:
+    def make_covering_inputs(self, at: int) -> dict[str, Array] | None:
         """Return inputs that look up rows which no run has reached; None if there are none, or `at` reaches the limit.
 
         Args:
@@ -178,7 +178,7 @@ class Side(Protocol):
     def record(
         self,
         feeds: Mapping[str, Array],
-        told: Callable[[Call, Sequence[Value]], None],
+        report: Callable[[Call, Sequence[Value]], None],
         precision: str = "single",
         attempt: Attempt | None = None,
         until: int | None = None,
@@ -195,7 +195,7 @@ class Side(Protocol):
         feeds: Mapping[str, Array],
         place: int | str,
         numbers: Sequence[float],
-        told: Callable[[int, tuple[str, str, str], Value | None], None],
+        report: Callable[[int, tuple[str, str, str], Value | None], None],
     ) -> None:
         """Report each alternative for a call or module: index, (kind, original, alternative) in words, and value."""
         ...

@@ -86,17 +86,17 @@ def compare_nodes(
             yield (
                 "attribute",
                 None,
-                f"{key} {_said(theirs.get(key, 'default'))}",
-                f"{key} {_said(ours.get(key, 'default'))}",
+                f"{key} {_format_value(theirs.get(key, 'default'))}",
+                f"{key} {_format_value(ours.get(key, 'default'))}",
             )
-    for slot, (mine, yours) in enumerate(zip(node.inputs, twin.inputs, strict=False)):
-        a, b = stored.get(mine), stored_there.get(yours)
+    for slot, (our_name, their_name) in enumerate(zip(node.inputs, twin.inputs, strict=False)):
+        a, b = stored.get(our_name), stored_there.get(their_name)
         if a is not None and b is not None:
             if _numbers(a) != _numbers(b) and not _is_rounded(a, b):
-                said, told = _in_short(a, b)
-                yield "constant", mine, told, said
-        elif mine != yours and (a is None) == (b is None):
-            yield "input", mine, f"input {slot} {yours}", f"input {slot} {mine}"
+                found, expected = _format_first_numbers(a, b)
+                yield "constant", our_name, expected, found
+        elif our_name != their_name and (a is None) == (b is None):
+            yield "input", our_name, f"input {slot} {their_name}", f"input {slot} {our_name}"
     if len(node.inputs) != len(twin.inputs):
         yield "input", None, f"{len(twin.inputs)} inputs", f"{len(node.inputs)} inputs"
 
@@ -107,15 +107,15 @@ def _operator(node: Node) -> str:
 
 def without_defaults(op_type: str, domain: str, settings: Mapping[str, object]) -> dict[str, object]:
     """Return the attributes whose values are not the defaults."""
-    usual = DEFAULTS.get(op_type, {}) if domain in ("", "ai.onnx") else {}
-    return {key: value for key, value in settings.items() if key not in usual or usual[key] != value}
+    defaults = DEFAULTS.get(op_type, {}) if domain in ("", "ai.onnx") else {}
+    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] != value}
 
 
 def _settings(node: Node) -> dict[str, object]:
     return without_defaults(node.op_type, node.domain, {**node.integers, **node.settings})
 
 
-def _said(value: object) -> str:
+def _format_value(value: object) -> str:
     """Format an attribute; a float, stored in single precision, in the fewest digits that identify it."""
     return str(np.float32(value)) if isinstance(value, float) else str(value)
 
@@ -128,8 +128,8 @@ def _is_rounded(one: StoredTensor, other: StoredTensor) -> bool:
     if a is None or b is None:
         return False
     with np.errstate(over="ignore"):
-        off = np.abs(a.astype(np.float64) - b.astype(np.float64))
-        return bool((off <= np.maximum(2.0**-11 * np.abs(b.astype(np.float64)), _LEAST_HALF)).all())
+        difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
+        return bool((difference <= np.maximum(2.0**-11 * np.abs(b.astype(np.float64)), _LEAST_HALF)).all())
 
 
 _LEAST_HALF = 1.2e-7
@@ -144,17 +144,17 @@ def _numbers(tensor: StoredTensor) -> str:
     return f"{tensor.dtype.name} {array.reshape(-1).tolist()}"
 
 
-def _in_short(one: StoredTensor, other: StoredTensor) -> tuple[str, str]:
+def _format_first_numbers(one: StoredTensor, other: StoredTensor) -> tuple[str, str]:
     """Return a few numbers of each tensor as text, from the first difference on."""
     a, b = one.payload.array(), other.payload.array()
     first = 0
     if a is not None and b is not None and a.size == b.size and max(a.size, b.size) > _FEW:
-        off = np.flatnonzero(a.reshape(-1) != b.reshape(-1))
-        first = min(int(off[0]), a.size - _FEW) if off.size else 0
-    return _few(one, first), _few(other, first)
+        differing = np.flatnonzero(a.reshape(-1) != b.reshape(-1))
+        first = min(int(differing[0]), a.size - _FEW) if differing.size else 0
+    return _format_few(one, first), _format_few(other, first)
 
 
-def _few(tensor: StoredTensor, first: int) -> str:
+def _format_few(tensor: StoredTensor, first: int) -> str:
     array = tensor.payload.array()
     if array is None:
         return f"{tensor.dtype.name} that cannot be read"
@@ -162,7 +162,7 @@ def _few(tensor: StoredTensor, first: int) -> str:
     if flat.size <= _FEW:
         return f"{tensor.dtype.name} {flat.tolist()}"
     shape = "x".join(map(str, tensor.shape))
-    few = ", ".join(_said(each) for each in flat[first : first + _FEW].tolist())
+    few = ", ".join(_format_value(each) for each in flat[first : first + _FEW].tolist())
     return f"{tensor.dtype.name} {shape}: {f'... at {first:,} ' if first else ''}{few}, ..."
 
 

@@ -98,7 +98,7 @@ class Twin(Mutable):
     """Number of places at which activations were rounded to codes."""
     products: int = 0
     """Number of products of codes that are now products of real numbers."""
-    untold: int = 0
+    unmeasured: int = 0
     """Number of places whose quantizers cannot be measured: in a body, in an operator, or with a computed scale."""
     is_widened: bool = False
     rectified: int = 0
@@ -137,7 +137,7 @@ def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
         _widen(model, _HALVES[half])
         twin.is_widened = True
     if twin.activations or twin.products or half:
-        _forget_types(model)
+        _delete_types(model)
     return twin
 
 
@@ -191,8 +191,8 @@ class _Body:
             else:
                 if node.op_type == "MatMulNBits":
                     if any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute):
-                        self.twin.untold += 1
-                    _give(node, "accuracy_level", 1)  # activations stay real
+                        self.twin.unmeasured += 1
+                    _set_attribute(node, "accuracy_level", 1)  # activations stay real
                 self.made.append(node)
             if all(name in self.constant for name in node.input if name) and node.input:
                 self.constant.update(node.output)
@@ -229,18 +229,18 @@ class _Body:
         return f"{base}/twin.{id(self.graph) % 997}.{self.serial}"
 
     def add(
-        self, op_type: str, inputs: Iterable[str], output: str = "", domain: str = "", **given: Any
+        self, op_type: str, inputs: Iterable[str], output: str = "", domain: str = "", **attributes: Any
     ) -> str:
         inputs = list(inputs)
         output = output or self.name(op_type)
         while inputs and not inputs[-1]:
             inputs.pop()
-        node = helper.make_node(op_type, inputs, [output], name=f"twin/{output}", domain=domain, **given)
+        node = helper.make_node(op_type, inputs, [output], name=f"twin/{output}", domain=domain, **attributes)
         self.made.append(node)
         self.makers[output] = node
         return output
 
-    def keep(self, array: Array, name: str = "") -> str:
+    def add_constant(self, array: Array, name: str = "") -> str:
         name = name or self.name("constant")
         tensor = numpy_helper.from_array(np.asarray(array), name)
         self.graph.initializer.append(tensor)
@@ -248,7 +248,7 @@ class _Body:
         self.constant.add(name)
         return name
 
-    def number(self, name: str) -> Array | None:
+    def small_array(self, name: str) -> Array | None:
         """Return a stored tensor as an array, if it is small and inside the file; else None."""
         tensor = self.stored.get(name)
         if tensor is None or tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -264,11 +264,11 @@ class _Body:
             raise RefusedError(f"{name} is decoded as codes, but is a sum of products")
         if name not in self.constant:
             raise RefusedError(f"the origin of the codes {name} is unknown")
-        given: dict[str, Any] = {} if axis is None else {"axis": axis}
-        zero = zero if zero and self.fits(name, zero) else ""
-        return self.add("DequantizeLinear", [name, scale, zero], **given)
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+        zero = zero if zero and self.has_zero_point(name, zero) else ""
+        return self.add("DequantizeLinear", [name, scale, zero], **attributes)
 
-    def fits(self, name: str, zero: str) -> bool:
+    def has_zero_point(self, name: str, zero: str) -> bool:
         """Whether a zero point counts: for codes of 32 bits it is 0, and often of another type."""
         tensor = self.stored.get(name)
         return tensor is None or tensor.data_type != onnx.TensorProto.INT32
@@ -293,7 +293,7 @@ class _Body:
     def is_equal(self, one: str, other: str) -> bool:
         if one == other:
             return True
-        a, b = self.number(one), self.number(other)
+        a, b = self.small_array(one), self.small_array(other)
         return a is not None and b is not None and a.size == b.size and bool((a.ravel() == b.ravel()).all())
 
     def is_equal_zero(self, one: str, other: str) -> bool:
@@ -301,8 +301,8 @@ class _Body:
             return True
         if one and other:
             return self.is_equal(one, other)
-        held = self.number(one or other)
-        return held is not None and not held.any()
+        zero_point = self.small_array(one or other)
+        return zero_point is not None and not zero_point.any()
 
     def minus_zero(self, name: str, zero: str, *, rows: bool = False) -> str:
         """Return an operand of an integer product as real numbers, less its zero point."""
@@ -314,25 +314,30 @@ class _Body:
         value = self.add("Cast", [name], to=_FLOAT)
         if not zero:
             return value
-        off = self.add("Cast", [zero], to=_FLOAT)
+        zero_point = self.add("Cast", [zero], to=_FLOAT)
         tensor = self.stored.get(zero)
         if rows and tensor is not None and len(tensor.dims) == 1 and tensor.dims[0] > 1:
-            off = self.add("Unsqueeze", [off, self.keep(np.array([1], np.int64))])
-        return self.add("Sub", [value, off])
+            zero_point = self.add("Unsqueeze", [zero_point, self.add_constant(np.array([1], np.int64))])
+        return self.add("Sub", [value, zero_point])
 
-    def give_codes(self, node: Any, real: str, output: str, scale: str, zero: str) -> None:
+    def register_codes(self, node: Any, real: str, output: str, scale: str, zero: str) -> None:
         """Register the output of a quantized operator as the codes of a real value."""
         self.twin.activations += 1
-        held, offset = self.number(scale), self.number(zero) if zero else np.zeros(1, np.uint8)
+        scales, zero_point = (
+            self.small_array(scale),
+            self.small_array(zero) if zero else np.zeros(1, np.uint8),
+        )
         kind = self.kind_of(zero)
-        if held is not None and held.size == 1 and offset is not None and kind in RANGES:
-            step, start = float(held.reshape(-1)[0]), float(offset.reshape(-1)[0])
+        if scales is not None and scales.size == 1 and zero_point is not None and kind in RANGES:
+            step, start = float(scales.reshape(-1)[0]), float(zero_point.reshape(-1)[0])
             least, most = RANGES[kind]
             high = (most - start) * step
             if start == least and self.rectify and self.may_be_rectified(real):
                 self.twin.rectified += 1
                 if abs(high - 6) <= 6e-6:  # a calibration that has seen nothing beyond 6 has seen a Clip
-                    real = self.add("Clip", [real, *(self.keep(np.array(x, np.float32)) for x in (0, 6))])
+                    real = self.add(
+                        "Clip", [real, *(self.add_constant(np.array(x, np.float32)) for x in (0, 6))]
+                    )
                 else:
                     real = self.add("Relu", [real])
         self.codes[output] = _Code(self.mark(node, real, output, scale, zero), scale, zero)
@@ -344,11 +349,18 @@ class _Body:
     def mark(self, node: Any, real: str, output: str, scale: str, zero: str) -> str:
         """Give a quantized value a name of its own, so that it can be measured and rounded again."""
         place = self.add("Identity", [real])
-        held, offset = self.number(scale), self.number(zero) if zero else np.zeros(1, np.uint8)
+        scales, zero_point = (
+            self.small_array(scale),
+            self.small_array(zero) if zero else np.zeros(1, np.uint8),
+        )
         kind = self.kind_of(zero)
-        is_told = held is not None and offset is not None and bool(np.isfinite(held.astype(np.float64)).all())
-        if (scale and not (is_told and kind in RANGES)) or not self.is_main:
-            self.twin.untold += 1
+        is_known = (
+            scales is not None
+            and zero_point is not None
+            and bool(np.isfinite(scales.astype(np.float64)).all())
+        )
+        if (scale and not (is_known and kind in RANGES)) or not self.is_main:
+            self.twin.unmeasured += 1
             return place
         is_own = node.op_type == "QuantizeLinear"
         axis = next((a.i for a in node.attribute if a.name == "axis"), 1) if is_own else 1
@@ -440,39 +452,39 @@ class _Body:
         return tuple(tensor.dims) if tensor is not None else ()
 
     def quantize(self, node: Any) -> None:
-        given = [*node.input, "", ""]
-        if given[0] in self.codes:
+        inputs = [*node.input, "", ""]
+        if inputs[0] in self.codes:
             raise RefusedError(f"{node.name or node.output[0]} quantizes codes")
-        zero = given[2]
-        if given[0] in self.constant:  # a weight that is stored in floats, and rounded at run time
+        zero = inputs[2]
+        if inputs[0] in self.constant:  # a weight that is stored in floats, and rounded at run time
             self.twin.activations += 1
-            place = self.mark(node, given[0], node.output[0], given[1], zero)
-            self.codes[node.output[0]] = _Code(place, given[1], zero)
+            place = self.mark(node, inputs[0], node.output[0], inputs[1], zero)
+            self.codes[node.output[0]] = _Code(place, inputs[1], zero)
             return
-        self.give_codes(node, given[0], node.output[0], given[1], zero)
+        self.register_codes(node, inputs[0], node.output[0], inputs[1], zero)
 
     def dequantize(self, node: Any) -> None:
-        given = [*node.input, ""]
-        if given[0] in self.floated:
-            real = given[0]
-            if given[2] and not self.is_equal_zero("", given[2]):
-                real = self.add("Sub", [real, self.add("Cast", [given[2]], to=_FLOAT)])
-            self.add("Mul", [real, given[1]], node.output[0])
+        inputs = [*node.input, ""]
+        if inputs[0] in self.floated:
+            real = inputs[0]
+            if inputs[2] and not self.is_equal_zero("", inputs[2]):
+                real = self.add("Sub", [real, self.add("Cast", [inputs[2]], to=_FLOAT)])
+            self.add("Mul", [real, inputs[1]], node.output[0])
             return
-        code = self.codes[given[0]]
-        if max(np.prod(self.sizes(given[1])), np.prod(self.sizes(code.scale))) > 1 and not (
-            self.is_equal(code.scale, given[1]) and self.is_equal_zero(code.zero, given[2])
+        code = self.codes[inputs[0]]
+        if max(np.prod(self.sizes(inputs[1])), np.prod(self.sizes(code.scale))) > 1 and not (
+            self.is_equal(code.scale, inputs[1]) and self.is_equal_zero(code.zero, inputs[2])
         ):
             raise RefusedError(
                 "an activation is rounded with one set of scales per channel, and decoded with another"
             )
-        self.add("Identity", [self.recode(code, given[1], given[2])], node.output[0])
+        self.add("Identity", [self.recode(code, inputs[1], inputs[2])], node.output[0])
 
     def quantize_dynamically(self, node: Any) -> None:
         codes, scale, zero = node.output
         self.twin.activations += 1
-        self.keep(np.array(1, np.float32), scale)
-        self.keep(np.array(0, np.uint8), zero)
+        self.add_constant(np.array(1, np.float32), scale)
+        self.add_constant(np.array(0, np.uint8), zero)
         place = self.mark(node, node.input[0], codes, "", "")
         self.codes[codes] = _Code(place, scale, zero, is_plain=True)
 
@@ -481,9 +493,9 @@ class _Body:
         left = self.minus_zero(a, self._zero_of(a, a_zero), rows=True)
         right = self.minus_zero(b, self._zero_of(b, b_zero))
         self.twin.products += 1
-        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         self.add(
-            "Conv" if node.op_type == "ConvInteger" else "MatMul", [left, right], node.output[0], **given
+            "Conv" if node.op_type == "ConvInteger" else "MatMul", [left, right], node.output[0], **attributes
         )
         self.floated.add(node.output[0])
 
@@ -519,7 +531,7 @@ class _Body:
         self._product(node, left, right, bias)
 
     def multiply_dynamically(self, node: Any) -> None:
-        self.twin.untold += 1
+        self.twin.unmeasured += 1
         a, b, b_scale, b_zero, bias = [*node.input, *[""] * 3][:5]
         self._product(node, a, self.add("Mul", [self.minus_zero(b, b_zero), b_scale]), bias)
 
@@ -534,7 +546,7 @@ class _Body:
         a, a_s, a_z, b, b_s, b_z, y_s, y_z = [*node.input, ""][:8]
         self.twin.products += 1
         real = self.add("MatMul", [self.real(a, a_s, a_z), self.real(b, b_s, b_z, self._last(b))])
-        self.give_codes(node, real, node.output[0], y_s, y_z)
+        self.register_codes(node, real, node.output[0], y_s, y_z)
 
     def _last(self, name: str) -> int | None:
         sizes = self.sizes(name)
@@ -543,83 +555,85 @@ class _Body:
     def convolve_linear(self, node: Any) -> None:
         x, x_s, x_z, w, w_s, w_z, y_s, y_z, bias = [*node.input, "", ""][:9]
         self.twin.products += 1
-        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         last = node.op_type == "QLinearConvTranspose"
         inputs = [self.real(x, x_s, x_z), self.real(w, w_s, w_z, 1 if last else 0)]
         if bias:
             inputs.append(self.add("Mul", [self.add("Cast", [bias], to=_FLOAT), self.add("Mul", [x_s, w_s])]))
-        channels_last = given.pop("channels_last", 0)
+        channels_last = attributes.pop("channels_last", 0)
         if channels_last:
             raise RefusedError(f"{node.op_type} has channels_last set")
-        real = self.add("ConvTranspose" if last else "Conv", inputs, **given)
-        self.give_codes(node, real, node.output[0], y_s, y_z)
+        real = self.add("ConvTranspose" if last else "Conv", inputs, **attributes)
+        self.register_codes(node, real, node.output[0], y_s, y_z)
 
     def multiply_general(self, node: Any) -> None:
         a, a_s, a_z, b, b_s, b_z, c, y_s, y_z = [*node.input, "", "", ""][:9]
         self.twin.products += 1
-        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-        axis = 0 if given.get("transB") else 1
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        axis = 0 if attributes.get("transB") else 1
         inputs = [self.real(a, a_s, a_z), self.real(b, b_s, b_z, axis)]
         if c:
             inputs.append(self.add("Mul", [self.add("Cast", [c], to=_FLOAT), self.add("Mul", [a_s, b_s])]))
-            if given.get("alpha", 1.0) != 1.0:  # the bias is in units of the product
-                inputs[-1] = self.add("Mul", [inputs[-1], self.keep(np.array(given["alpha"], np.float32))])
-        real = self.add("Gemm", inputs, "" if y_s else node.output[0], **given)
+            if attributes.get("alpha", 1.0) != 1.0:  # the bias is in units of the product
+                inputs[-1] = self.add(
+                    "Mul", [inputs[-1], self.add_constant(np.array(attributes["alpha"], np.float32))]
+                )
+        real = self.add("Gemm", inputs, "" if y_s else node.output[0], **attributes)
         if y_s:
-            self.give_codes(node, real, node.output[0], y_s, y_z)
+            self.register_codes(node, real, node.output[0], y_s, y_z)
 
     def compute_linear(self, node: Any) -> None:
         """Convert elementwise and pooling operators: (codes, scale, zero point) of each operand, then the output's."""
         op_type, operands = _LINEAR[node.op_type]
-        given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-        if given.pop("channels_last", 0):
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        if attributes.pop("channels_last", 0):
             raise RefusedError(f"{node.op_type} has channels_last set")
         inputs = [*node.input, ""]
         reals = [self.real(*inputs[3 * at : 3 * at + 3]) for at in range(operands)]
-        real = self.add(op_type, reals, **{k: v for k, v in given.items() if k != "opset"})
-        self.give_codes(node, real, node.output[0], inputs[3 * operands], inputs[3 * operands + 1])
+        real = self.add(op_type, reals, **{k: v for k, v in attributes.items() if k != "opset"})
+        self.register_codes(node, real, node.output[0], inputs[3 * operands], inputs[3 * operands + 1])
 
     def concatenate_linear(self, node: Any) -> None:
         inputs = list(node.input)
         parts = [self.real(*inputs[at : at + 3]) for at in range(2, len(inputs), 3)]
         axis = next(a.i for a in node.attribute if a.name == "axis")
-        self.give_codes(node, self.add("Concat", parts, axis=axis), node.output[0], inputs[0], inputs[1])
+        self.register_codes(node, self.add("Concat", parts, axis=axis), node.output[0], inputs[0], inputs[1])
 
     def choose_linear(self, node: Any) -> None:
         where, x, x_s, x_z, y, y_s, y_z, z_s, z_z = node.input
         real = self.add("Where", [where, self.real(x, x_s, x_z), self.real(y, y_s, y_z)])
-        self.give_codes(node, real, node.output[0], z_s, z_z)
+        self.register_codes(node, real, node.output[0], z_s, z_z)
 
-    def attend(self, node: Any) -> None:
+    def convert_attention(self, node: Any) -> None:
         x, w, bias, x_s, w_s, mask, x_z, w_z, past = [*node.input, *[""] * 4][:9]
         self.twin.products += 1
         weight = self.add("Mul", [self.minus_zero(w, w_z), w_s])
-        self._same_but(node, "Attention", [self.real(x, x_s, x_z), weight, bias, mask, past])
+        self._add_like(node, "Attention", [self.real(x, x_s, x_z), weight, bias, mask, past])
 
-    def _same_but(self, node: Any, op_type: str, inputs: Iterable[str]) -> None:
+    def _add_like(self, node: Any, op_type: str, inputs: Iterable[str]) -> None:
         made = helper.make_node(op_type, list(inputs), list(node.output), node.name, domain="com.microsoft")
         made.attribute.extend(a for a in node.attribute if a.name not in ("do_rotary",))
         while made.input and not made.input[-1]:
             made.input.pop()
         self.made.append(made)
 
-    def recur(self, node: Any) -> None:
-        self.twin.untold += 1
+    def convert_lstm(self, node: Any) -> None:
+        self.twin.unmeasured += 1
         x, w, r, b, lens, h, c, p, w_s, w_z, r_s, r_z = [*node.input, *[""] * 4][:12]
         self.twin.products += 1
-        turned = []
+        transposed = []
         for codes, scale, zero in ((w, w_s, w_z), (r, r_s, r_z)):
             parts = []
-            for each, to in ((scale, False), (zero, True)):
-                value = self.add("Cast", [each], to=_FLOAT) if to else each
+            for each, is_zero_point in ((scale, False), (zero, True)):
+                value = self.add("Cast", [each], to=_FLOAT) if is_zero_point else each
                 if len(self.sizes(each)) == 2:  # (directions, 4 x hidden)
-                    value = self.add("Unsqueeze", [value, self.keep(np.array([1], np.int64))])
+                    value = self.add("Unsqueeze", [value, self.add_constant(np.array([1], np.int64))])
                 elif len(self.sizes(each)) == 1:
-                    value = self.add("Reshape", [value, self.keep(np.array([-1, 1, 1], np.int64))])
+                    value = self.add("Reshape", [value, self.add_constant(np.array([-1, 1, 1], np.int64))])
                 parts.append(value)
-            off = self.add("Sub", [self.add("Cast", [codes], to=_FLOAT), parts[1]])
-            turned.append(self.add("Transpose", [self.add("Mul", [off, parts[0]])], perm=[0, 2, 1]))
-        made = helper.make_node("LSTM", [x, *turned, b, lens, h, c, p], list(node.output), node.name)
+            shifted = self.add("Sub", [self.add("Cast", [codes], to=_FLOAT), parts[1]])
+            transposed.append(self.add("Transpose", [self.add("Mul", [shifted, parts[0]])], perm=[0, 2, 1]))
+        made = helper.make_node("LSTM", [x, *transposed, b, lens, h, c, p], list(node.output), node.name)
         made.attribute.extend(node.attribute)
         while made.input and not made.input[-1]:
             made.input.pop()
@@ -644,25 +658,25 @@ _RULES: Mapping[str, Callable[[_Body, Any], None]] = {
     "Cast": _Body.cast,
     "MatMulIntegerToFloat": _Body.multiply_to_float,
     "DynamicQuantizeMatMul": _Body.multiply_dynamically,
-    "DynamicQuantizeLSTM": _Body.recur,
+    "DynamicQuantizeLSTM": _Body.convert_lstm,
     "QLinearMatMul": _Body.multiply_linear,
     "QLinearConv": _Body.convolve_linear,
     "QLinearConvTranspose": _Body.convolve_linear,
     "QGemm": _Body.multiply_general,
     "QLinearConcat": _Body.concatenate_linear,
     "QLinearWhere": _Body.choose_linear,
-    "QAttention": _Body.attend,
+    "QAttention": _Body.convert_attention,
     **dict.fromkeys(_LINEAR, _Body.compute_linear),
 }
 
 
-def _give(node: Any, name: str, value: Any) -> None:
+def _set_attribute(node: Any, name: str, value: Any) -> None:
     kept = [each for each in node.attribute if each.name != name]
     del node.attribute[:]
     node.attribute.extend([*kept, helper.make_attribute(name, value)])
 
 
-_TYPED = frozenset({"to", "dtype", "output_dtype"})
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype"})
 
 
 def _widen(model: Any, half: int) -> None:
@@ -689,7 +703,7 @@ def _widen(model: Any, half: int) -> None:
         for node in nodes:
             for attribute in node.attribute:
                 if (
-                    attribute.name in _TYPED
+                    attribute.name in _TYPE_ATTRIBUTES
                     and attribute.type == onnx.AttributeProto.INT
                     and attribute.i == half
                 ):
@@ -715,17 +729,17 @@ def _widen(model: Any, half: int) -> None:
         widen_nodes(function.node)
 
 
-def _forget_types(model: Any) -> None:
+def _delete_types(model: Any) -> None:
     """Delete types and shapes of inner values, which no longer hold in the twin."""
 
-    def forget(graph: Any) -> None:
+    def delete_types(graph: Any) -> None:
         del graph.value_info[:]
         del graph.quantization_annotation[:]
         for node in graph.node:
             for attribute in node.attribute:
                 for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                    forget(body)
+                    delete_types(body)
 
-    forget(model.graph)
+    delete_types(model.graph)
     for function in model.functions:
         del function.value_info[:]

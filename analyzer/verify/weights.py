@@ -17,17 +17,17 @@ from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.records import replace
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
-from analyzer.verify.against import DEAD, TRADED, Known
-from analyzer.verify.costs import Exchange, Held, put
+from analyzer.verify.against import DEAD, SWAPPED, Known
+from analyzer.verify.costs import Exchange, ModuleTensors, load_tensors
 from analyzer.verify.side import Side
 
 _ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
 _FOLDED = "batchnorm "
 _DECODING = ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
 """Operators between codes and the operator that computes with them."""
-SAID = {
+REASONS = {
     Line.DIFFERING: "its values in the file differ",
-    Line.MISPLACED: TRADED,
+    Line.MISPLACED: SWAPPED,
     Line.MISSING: "the file does not hold it",
     Line.DEAD: DEAD,
     Line.UNEXPECTED: "PyTorch has no such tensor",
@@ -40,7 +40,7 @@ SAID = {
 def known_of(result: Reconciliation) -> Known:
     """Return the weights that do not balance, with the reasons in words."""
     suspects = {
-        line.name: SAID.get(line.line, str(line.line.value))
+        line.name: REASONS.get(line.line, str(line.line.value))
         for line in result.parameters
         if line.line in UNBALANCED
     }
@@ -49,18 +49,18 @@ def known_of(result: Reconciliation) -> Known:
         if entry.line not in UNBALANCED:
             continue
         if entry.parameter is not None:
-            suspects.setdefault(entry.parameter, SAID.get(entry.line, str(entry.line.value)))
+            suspects.setdefault(entry.parameter, REASONS.get(entry.line, str(entry.line.value)))
         if entry.line in (Line.UNEXPECTED, Line.UNEXPLAINED, Line.OPAQUE):
-            strangers[entry.key[1]] = SAID[entry.line]
+            strangers[entry.key[1]] = REASONS[entry.line]
     for finding in result.findings:
         if finding.id == Line.OPAQUE.value:  # also values without a stored tensor, as made by a function
             for name in finding.subjects:
-                strangers.setdefault(name, SAID[Line.OPAQUE])
-    held = {name: [key[1] for key in keys if not key[0]] for name, keys in _stored(result).items()}
+                strangers.setdefault(name, REASONS[Line.OPAQUE])
+    stored_names = {name: [key[1] for key in keys if not key[0]] for name, keys in _stored(result).items()}
     for entry in result.entries:
         if entry.parameter is not None and not entry.key[0]:
-            held.setdefault(entry.parameter, []).append(entry.key[1])
-    return Known(suspects, strangers, {name: tuple(keys) for name, keys in held.items()})
+            stored_names.setdefault(entry.parameter, []).append(entry.key[1])
+    return Known(suspects, strangers, {name: tuple(keys) for name, keys in stored_names.items()})
 
 
 def find_lost(result: Reconciliation) -> list[str]:
@@ -74,7 +74,7 @@ def find_lost(result: Reconciliation) -> list[str]:
     return [name for name in lost if name not in unfolded]
 
 
-def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Exchange:
+def load_file_weights(result: Reconciliation, side: Side, *, is_all: bool = False) -> Exchange:
     """Load the file's tensors into the module: all of them, or those that it holds rounded.
 
     Tensors that do not balance stay as PyTorch has them. A batch normalization that was folded into a convolution and
@@ -99,8 +99,8 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
         parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
         value = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
         found.setdefault(_owner(name), {})[name] = value
-    given = (*_copies(result, restorer), *buffers_of(result, restorer))
-    for owner, name, value in (*given, *(() if is_all else _elsewhere(result, restorer))):
+    separate = (*_copies(result, restorer), *buffers_of(result, restorer))
+    for owner, name, value in (*separate, *(() if is_all else _misplaced(result, restorer))):
         found.setdefault(owner, {})[name] = value
     for owner, name, value in unfold(result, restorer, is_all=is_all):
         found.setdefault(owner, {})[name] = value
@@ -109,8 +109,8 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
         module: {key for name in values for key in stored.get(name, ())} for module, values in found.items()
     }
     by_key = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
-    held = tuple(
-        Held(
+    exchanged = tuple(
+        ModuleTensors(
             module,
             values,
             sum(by_key[key].nbytes for key in tensors_of[module]),
@@ -120,13 +120,13 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
     )
     computed = [*_computed(result, restorer)]
     side.compute_with(computed)
-    if not held and not computed:
+    if not exchanged and not computed:
         return Exchange(is_made_up=is_all)
-    varying = dict(_by_call(result, restorer))
+    varying = dict(_values_by_call(result, restorer))
     original = None if is_all else side.apart()
-    put(side, held)
+    load_tensors(side, exchanged)
     side.vary(varying)
-    return Exchange(held, original, is_all)
+    return Exchange(exchanged, original, is_all)
 
 
 _SINGLE = 4
@@ -153,7 +153,7 @@ def is_rounded(line: ParameterLine) -> bool:
     return line.line not in UNBALANCED and bool(_ROUNDED.intersection(line.chain))
 
 
-def _elsewhere(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
+def _misplaced(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
     """Yield parameters whose values the file holds rounded but reads in another's place, really or apparently.
 
     The fault is in the place where they are read. Without these values, PyTorch's exact numbers would differ from the
@@ -198,10 +198,10 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
         line = lines[parameter.name]
         if not parameter.tied or len(line.entries) < 2 or line.line in UNBALANCED:
             continue
-        held = {key: decode(restorer, result, key) for key in line.entries}
+        decoded = {key: decode(restorer, result, key) for key in line.entries}
         values = {
             key: value if value.shape == parameter.shape else value.T
-            for key, value in held.items()
+            for key, value in decoded.items()
             if value is not None and parameter.shape in (value.shape, value.shape[::-1])
         }
         if len(values) < 2 or all(
@@ -212,12 +212,12 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
         names = (parameter.name, *parameter.tied)
         modules = {name: name.rpartition(".")[0] for name in names}
         for name, module in modules.items():
-            mine = [key for key in values if any(_is_in(scope, module) for scope in readers[key])]
+            own_keys = [key for key in values if any(_is_in(scope, module) for scope in readers[key])]
             others = {other for other in modules.values() if other != module}
             free = [
                 key for key in values if not any(_is_in(s, other) for s in readers[key] for other in others)
             ]
-            yield _owner(parameter.name), name, values[[*mine, *free, *values][0]]
+            yield _owner(parameter.name), name, values[[*own_keys, *free, *values][0]]
 
 
 _MADE = frozenset({Line.EVALUATED, Line.FOLDED_WEIGHTNORM})
@@ -239,16 +239,16 @@ def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Arra
         if _MADE.intersection(line.chain) and line.line not in UNBALANCED:
             keys.update(line.entries)
     for key in sorted(keys):
-        held = _with_room(restorer, tensors[key])
-        if held is not None and np.linalg.norm(held[1]) <= _COARSE * np.linalg.norm(held[0]):
-            yield held
+        rounded = _with_rounding_errors(restorer, tensors[key])
+        if rounded is not None and np.linalg.norm(rounded[1]) <= _COARSE * np.linalg.norm(rounded[0]):
+            yield rounded
 
 
 _COARSE = 0.5
 """Largest rounding error of a whole tensor, relative to its norm; the meaning of coarser values is unknown."""
 
 
-def _with_room(restorer: Restorer, tensor: StoredTensor) -> tuple[Array, Array] | None:
+def _with_rounding_errors(restorer: Restorer, tensor: StoredTensor) -> tuple[Array, Array] | None:
     """Return a tensor's decoded values, and the largest rounding error of each; None where it is not rounded."""
     encoded = restorer.encoding(tensor)
     if encoded is None:
@@ -265,7 +265,7 @@ def _with_room(restorer: Restorer, tensor: StoredTensor) -> tuple[Array, Array] 
     return numbers.astype(np.float64), steps.astype(np.float64)
 
 
-def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:
+def _values_by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:
     """Yield parameters of modules called several times, which the file holds rounded separately for each call.
 
     Or rounded for some calls only: a tool that rounds the weight of one product leaves that of the next as it was.
@@ -275,19 +275,25 @@ def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, 
     for line in result.parameters:
         if line.line in UNBALANCED or len(line.entries) < 2 or line.name in tied:
             continue
-        held = {key: decode(restorer, result, key) for key in line.entries}
-        first = next((value for value in held.values() if value is not None), None)
-        if first is None or (not is_rounded(line) and not any(_is_coded(restorer, result, k) for k in held)):
+        decoded = {key: decode(restorer, result, key) for key in line.entries}
+        first = next((value for value in decoded.values() if value is not None), None)
+        if first is None or (
+            not is_rounded(line) and not any(_is_coded(restorer, result, k) for k in decoded)
+        ):
             continue
         own = _oriented(result, restorer, line, first)
         values = {
-            key: _nearest(value, own) for key, value in held.items() if value is not None and own is not None
+            key: _nearest(value, own)
+            for key, value in decoded.items()
+            if value is not None and own is not None
         }
         uses = sorted((use, key) for key in values for use in _uses(result, key, line.name))
-        some: list[Array] = [values[key].astype(np.float32) for _, key in uses]
-        is_whole = len(values) == len(line.entries) and all(each.shape == shapes[line.name] for each in some)
-        if is_whole and any(not np.array_equal(some[0], each) for each in some):
-            yield line.name, some
+        ordered: list[Array] = [values[key].astype(np.float32) for _, key in uses]
+        is_whole = len(values) == len(line.entries) and all(
+            each.shape == shapes[line.name] for each in ordered
+        )
+        if is_whole and any(not np.array_equal(ordered[0], each) for each in ordered):
+            yield line.name, ordered
 
 
 def _oriented(result: Reconciliation, restorer: Restorer, line: ParameterLine, first: Array) -> Array | None:
@@ -302,10 +308,10 @@ def _oriented(result: Reconciliation, restorer: Restorer, line: ParameterLine, f
 
 def _nearest(value: Array, own: Array) -> Array:
     """Return a value as it is or transposed, whichever is nearer to the values that it copies."""
-    either = [each for each in (value, value.T) if each.shape == own.shape]
+    orientations = [each for each in (value, value.T) if each.shape == own.shape]
     wanted = own.astype(np.float64)
     return min(
-        either, key=lambda each: float(np.square(each.astype(np.float64) - wanted).sum()), default=value
+        orientations, key=lambda each: float(np.square(each.astype(np.float64) - wanted).sum()), default=value
     )
 
 
@@ -369,8 +375,8 @@ def unfold(
     """
     lines = {line.name: line for line in result.parameters}
     norms = {norm.module: norm for norm in result.manifest.batch_norms}
-    named: tuple[Parameter | Buffer, ...] = (*result.manifest.parameters, *result.manifest.buffers)
-    shapes = {name: each.shape for each in named for name in each.names}
+    tensors: tuple[Parameter | Buffer, ...] = (*result.manifest.parameters, *result.manifest.buffers)
+    shapes = {name: each.shape for each in tensors for name in each.names}
     for line in result.parameters:
         if Line.FOLDED_BATCHNORM not in line.chain or not (is_all or is_rounded(line)):
             continue

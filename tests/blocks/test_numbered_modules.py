@@ -86,7 +86,7 @@ def test_each_layer_of_an_encoder_and_a_decoder_of_one_layer_is_a_block(tmp_path
     assert [blocks_of(ledger)[f"block.{n}"] for n in (0, 1)] == [ATTENTION + MLP, 2 * ATTENTION + MLP]
 
 
-def test_blocks_of_stages_are_blocks_and_stages_are_none(tmp_path):
+def test_blocks_of_stages_are_blocks_and_stages_are_not(tmp_path):
     net = Net("x")
     value = net.linear("x", "stem", D, 5)
     for stage, widths in enumerate([[5, 7, 5], [5, 11, 6, 8]]):
@@ -117,7 +117,7 @@ def test_experts_are_parts_of_the_layer_that_repeats(tmp_path):
     assert modules_of(ledger) == [f"layers.{number}" for number in range(3)]
 
 
-def test_the_number_of_a_module_that_is_used_three_times_does_not_tell_how_many_blocks_there_are(tmp_path):
+def test_the_number_of_a_module_that_is_used_three_times_does_not_show_how_many_blocks_there_are(tmp_path):
     net = Net("x")
     value = net.linear("x", "embed", D, D)
     for _ in range(3):
@@ -154,9 +154,11 @@ def test_norms_in_a_row_are_no_blocks(tmp_path):
     net.linear(value, "head", D, 7)
     proto = net.proto(last(net))
 
-    for number, told in enumerate((proto, nameless(net.proto(last(net))))):
+    for number, variant in enumerate((proto, nameless(net.proto(last(net))))):
         (tmp_path / str(number)).mkdir()
-        assert blocks_of(audit(tmp_path / str(number), told)) == {"stem": (D * D + D) + 4 * 2 * D + D * 7 + 7}
+        assert blocks_of(audit(tmp_path / str(number), variant)) == {
+            "stem": (D * D + D) + 4 * 2 * D + D * 7 + 7
+        }
 
 
 def test_nodes_in_any_order_give_the_same_blocks(tmp_path):
@@ -245,7 +247,7 @@ def test_numbered_parts_of_a_block_are_no_blocks_beside_it(tmp_path):
     assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"blocks.{stage}.0" for stage in range(3)]
 
 
-def test_blocks_of_a_network_with_a_heavy_head_are_told_by_their_names(tmp_path):
+def test_blocks_of_a_network_with_a_heavy_head_are_recognized_by_their_names(tmp_path):
     net = Net("x")
     value = tower(net, net.linear("x", "stem", D, 5), "blocks", [5, 7, 6, 9])
     net.linear(net.op("Relu", net.linear(value, "widen", 9, 80)), "classifier", 80, 40)
@@ -264,7 +266,7 @@ def test_layers_of_one_matrix_and_a_norm_are_blocks_where_no_others_are_numbered
     assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"layer.{number}" for number in range(3)]
 
 
-def test_a_module_far_below_is_met_once_for_each_that_asks(tmp_path):
+def test_a_module_far_below_is_visited_once_for_each_caller(tmp_path):
     """20 of 100 modules, 30 levels below the root, are queried for their contents: fewer than 100 times 30 calls."""
     home = ".".join("abcdefghijklmnopqrstuvwxyzabcd")
     weights = {f"{home}.{number}.{part}.weight": noise(2, 2) for number in range(20) for part in "uv"}

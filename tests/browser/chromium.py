@@ -19,7 +19,7 @@ VARIABLE = "ONNXLEDGER_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = ViewportSize(width=1280, height=900), ViewportSize(width=360, height=740)
 
-_TELL_VIOLATIONS = """
+_REPORT_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) => {
   console.error(`policy: ${event.violatedDirective} forbids ${event.blockedURI}`);
 });
@@ -39,12 +39,12 @@ class Visit:
 
     def listen(self) -> None:
         """Record complaints and requests from now on."""
-        self.page.on("console", self._hear)
+        self.page.on("console", self._record_console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"exception: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("dialog", self._dismiss)
 
-    def _hear(self, message: Any) -> None:
+    def _record_console(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"{message.type}: {message.text}")
 
@@ -62,8 +62,8 @@ def find_chromium() -> str | None:
 
     A name in the environment variable is used even if it does not exist, so that a mistake is noticed.
     """
-    named = os.environ.get(VARIABLE)
-    return shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
+    configured = os.environ.get(VARIABLE)
+    return shutil.which(configured) if configured else next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def _visit(
     )
     context.set_default_timeout(60_000)  # for a machine that is busy
     if scripts:
-        context.add_init_script(_TELL_VIOLATIONS)
+        context.add_init_script(_REPORT_VIOLATIONS)
     visit = Visit(context.new_page(), context)
     visit.listen()
     visit.page.goto(path.resolve().as_uri())

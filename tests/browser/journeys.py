@@ -59,7 +59,7 @@ def search_tensors(visit: chromium.Visitor, path: Path, document: Mapping[str, A
     reader = Reader(visit(path).page)
     total, shown = f"{len(document['tensors']):,}", reader.rows(TENSORS)
     ordered = sorted(document["tensors"], key=lambda tensor: (-tensor["stored_elements"], tensor["name"]))
-    expected = [tensor for tensor in ordered if text in _said(tensor)]
+    expected = [tensor for tensor in ordered if text in _text_of_row(tensor)]
 
     state = reader.search(TENSORS, text.upper())
     first, found = min(shown, len(expected)), f"{len(expected):,}"
@@ -78,7 +78,7 @@ def _shown(tensor: Mapping[str, Any]) -> str:
     return ", ".join(tensor["sources"]) or str(tensor["name"])
 
 
-def _said(tensor: Mapping[str, Any]) -> str:
+def _text_of_row(tensor: Mapping[str, Any]) -> str:
     """Return the text of a table row, without numbers."""
     return " ".join([tensor["name"], tensor["scope"] or "", *tensor["sources"], tensor["copy_of"] or ""])
 

@@ -83,9 +83,9 @@ def _stack(modules: Iterable[tuple[str, dict[str, np.ndarray]]], **fields: str) 
     """Return nodes in sequence, each of which reads the tensors of one module."""
     nodes, weights, value = [], {}, "x"
     for number, (module, tensors) in enumerate(modules):
-        named = {f"{module}.{name}": array for name, array in tensors.items()}
-        nodes.append(helper.make_node("Sum", [value, *named], [f"v{number}"], f"/{module}/Sum"))
-        weights |= named
+        weights_of_module = {f"{module}.{name}": array for name, array in tensors.items()}
+        nodes.append(helper.make_node("Sum", [value, *weights_of_module], [f"v{number}"], f"/{module}/Sum"))
+        weights |= weights_of_module
         value = f"v{number}"
     nodes.append(helper.make_node("Identity", [value], ["y"], "/Identity"))
     return _model(nodes, weights, **fields)

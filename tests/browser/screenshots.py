@@ -75,7 +75,7 @@ def make_small(folder: Path) -> Iterator[tuple[str, Path]]:
     )
     run(folder, ["-c", _QUANTIZE])
     budget = ["--max-bytes", "800kB", "--max-parameters", "160k", "--min-opset", "17"]
-    asked = {
+    commands = {
         "quantized": ["inspect", "int8.onnx"],
         "compare": ["compare", "fp32/model.onnx", "int8.onnx"],
         "check": ["check", "fp32/model.onnx", *budget],
@@ -83,7 +83,7 @@ def make_small(folder: Path) -> Iterator[tuple[str, Path]]:
         "time": ["time", "fp32/model.onnx", "--shape", "batch=1,sequence=128", "--runs", "20"],
         "reconcile": ["reconcile", "fp32/model.onnx"],
     }
-    for name, command in asked.items():
+    for name, command in commands.items():
         yield name, make(folder, command, folder / f"{name}.html")
 
 

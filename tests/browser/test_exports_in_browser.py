@@ -76,11 +76,11 @@ def test_its_tensors_are_searched(visit: chromium.Visitor, inspected: Made) -> N
     journeys.search_tensors(visit, *inspected, "attention")
 
 
-def test_it_turns_dark(visit: chromium.Visitor, inspected: Made) -> None:
+def test_the_page_turns_dark(visit: chromium.Visitor, inspected: Made) -> None:
     journeys.turn_dark(visit, inspected[0])
 
 
-def test_it_is_printed(visit: chromium.Visitor, inspected: Made) -> None:
+def test_the_page_is_printed(visit: chromium.Visitor, inspected: Made) -> None:
     journeys.print_page(visit, *inspected)
 
 

@@ -77,7 +77,7 @@ def pick(text: str) -> str:
     return pages.HOSTILE[sum(text.encode()) % len(pages.HOSTILE)][:1000]
 
 
-def vile(text: str) -> str:
+def with_hostile_name(text: str) -> str:
     """Return a text after such a name."""
     return pick(text) + text
 
@@ -106,7 +106,9 @@ def test_hostile_names_make_no_element_more_than_harmless_ones(
 ) -> None:
     report, beside = kinds.make_report(tmp_path, kind)
     documents = [to_document(report), *beside]
-    hostile = write(tmp_path, "hostile.html", *(rename(document, vile) for document in documents))
+    hostile = write(
+        tmp_path, "hostile.html", *(rename(document, with_hostile_name) for document in documents)
+    )
     harmless = write(tmp_path, "harmless.html", *(rename(document, mild) for document in documents))
     for scripts in (True, False):
         found, expected = (visit(path, scripts=scripts).page for path in (hostile, harmless))

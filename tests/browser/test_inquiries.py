@@ -37,12 +37,12 @@ def page(bad: chromium.Visit) -> Page:
     return bad.page
 
 
-def test_complaints_of_every_kind_are_heard(bad: chromium.Visit) -> None:
+def test_complaints_of_every_kind_are_recorded(bad: chromium.Visit) -> None:
     for kind in ("warning: beware", "exception: ", "dialog: 3", "error: policy: img-src"):
         assert any(complaint.startswith(kind) for complaint in bad.complaints), kind
 
 
-def test_what_is_asked_for_is_written_down(bad: chromium.Visit) -> None:
+def test_requests_are_recorded(bad: chromium.Visit) -> None:
     assert bad.requests[1:] == ["https://example.org/picture.png"]
 
 

@@ -166,7 +166,7 @@ def test_the_chart_is_sized_grouped_and_coloured_as_one_chooses(
     expect(reader.chart.locator(".tree tbody tr").nth(1)).to_contain_text("FLOAT")
 
 
-def test_the_pointer_is_told_what_it_is_on(visit: chromium.Visitor, small: Small) -> None:
+def test_a_tooltip_names_what_the_pointer_is_on(visit: chromium.Visitor, small: Small) -> None:
     reader = Reader(visit(small[0]).page)
     box = reader.chart.locator(".canvas").bounding_box()
     assert box is not None
@@ -196,7 +196,7 @@ def test_the_light_is_turned_off_and_on(visit: chromium.Visitor, small: Small) -
     journeys.turn_dark(visit, small[0])
 
 
-def test_the_light_stays_off_when_the_page_is_read_again(visit: chromium.Visitor, small: Small) -> None:
+def test_dark_colours_stay_when_the_page_is_reloaded(visit: chromium.Visitor, small: Small) -> None:
     visited = visit(small[0])
     reader = Reader(visited.page)
     reader.page.get_by_role("button", name="Dark", exact=True).click()
@@ -303,7 +303,7 @@ def test_a_finger_enters_a_group_on_a_phone(visit: chromium.Visitor, large: Smal
     journeys.enter_groups(lambda path: visit(path, size=chromium.PHONE), path, document)
 
 
-def test_nothing_moves_for_those_who_asked_for_calm(visit: chromium.Visitor, small: Small) -> None:
+def test_nothing_moves_where_reduced_motion_is_requested(visit: chromium.Visitor, small: Small) -> None:
     reader = Reader(visit(small[0], calm=True).page)
 
     reader.enter_largest()
@@ -316,7 +316,7 @@ def test_nothing_moves_for_those_who_asked_for_calm(visit: chromium.Visitor, sma
 
 
 @pytest.mark.parametrize("kind", kinds.PAGES)
-def test_it_is_well_made_and_can_be_read_in_either_light(
+def test_the_page_is_well_formed_and_readable_in_light_and_dark(
     visit: chromium.Visitor, made: Made, kind: str
 ) -> None:
     page = visit(made(kind)).page

@@ -17,7 +17,7 @@ from analyzer.account.group import group_by
 from analyzer.account.group.patterns import Searcher
 from analyzer.account.ledger import Ledger
 from analyzer.budget.amounts import parse_limit
-from analyzer.budget.evaluate import check_budget, is_about
+from analyzer.budget.evaluate import applies_to, check_budget
 from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import (
     Among,
@@ -84,7 +84,7 @@ def refuse(name: str) -> Ledger:
     raise UsageError(f"{name}: is not there")
 
 
-def ask(
+def judge(
     ledger: Ledger,
     metric: str,
     limit: object,
@@ -115,8 +115,8 @@ def is_unanswered(verdict: Verdict) -> bool:
 # absolute limits
 
 
-def test_a_limit_that_is_reached_holds_and_one_less_does_not(small: Ledger) -> None:
-    kept, missed = ask(small, "parameters", 63), ask(small, "parameters", 62)
+def test_a_limit_that_is_reached_passes_and_one_less_does_not(small: Ledger) -> None:
+    kept, missed = judge(small, "parameters", 63), judge(small, "parameters", 62)
 
     assert (kept.status, kept.observed, kept.limit, kept.exceeded_by) == (Status.PASS, 63, 63, None)
     assert (missed.status, missed.observed, missed.exceeded_by) == (Status.FAIL, 63, 1)
@@ -125,7 +125,7 @@ def test_a_limit_that_is_reached_holds_and_one_less_does_not(small: Ledger) -> N
 
 
 def test_what_fails_names_its_largest_parts(small: Ledger) -> None:
-    verdict = ask(small, "parameters", 1)
+    verdict = judge(small, "parameters", 1)
 
     assert [(one.name, one.value) for one in verdict.contributors] == [
         ("encoder", 36),
@@ -135,7 +135,7 @@ def test_what_fails_names_its_largest_parts(small: Ledger) -> None:
 
 
 def test_of_a_group_the_parts_are_tensors(small: Ledger) -> None:
-    verdict = ask(small, "bytes", 1, group="encoder.layer.1")
+    verdict = judge(small, "bytes", 1, group="encoder.layer.1")
 
     assert [(one.name, one.value) for one in verdict.contributors] == [
         ("encoder.layer.1.fc.out", 36),
@@ -145,15 +145,15 @@ def test_of_a_group_the_parts_are_tensors(small: Ledger) -> None:
 
 
 def test_a_least_is_missed_from_below(small: Ledger) -> None:
-    verdict = ask(small, "opset", 20)
+    verdict = judge(small, "opset", 20)
 
     assert (verdict.status, verdict.observed, verdict.exceeded_by) == (Status.FAIL, 18, 2)
     assert verdict.message == "opset 18 is 2 less than the 20 required"
-    assert ask(small, "opset", 18).status is Status.PASS
+    assert judge(small, "opset", 18).status is Status.PASS
 
 
 def test_names_that_are_not_allowed_are_named_with_how_many_nodes_have_them(small: Ledger) -> None:
-    verdict = ask(small, "ops", ["Gather", "Relu"])
+    verdict = judge(small, "ops", ["Gather", "Relu"])
 
     assert (verdict.status, verdict.observed, verdict.limit) == (
         Status.FAIL,
@@ -163,51 +163,51 @@ def test_names_that_are_not_allowed_are_named_with_how_many_nodes_have_them(smal
     assert verdict.exceeded_by == 1
     assert [(one.name, one.value) for one in verdict.contributors] == [("MatMul", 5)]
     assert verdict.message == "1 operator is not allowed: MatMul"
-    assert ask(small, "ops", ["Gather", "MatMul", "Relu"]).status is Status.PASS
+    assert judge(small, "ops", ["Gather", "MatMul", "Relu"]).status is Status.PASS
 
 
-def test_none_is_said_as_none(small: Ledger) -> None:
-    assert ask(small, "nodes", 0).message == "6 nodes, where none is allowed"
-    assert ask(small, "unattributed", 0).status is Status.PASS
+def test_a_limit_of_zero_is_printed_as_none(small: Ledger) -> None:
+    assert judge(small, "nodes", 0).message == "6 nodes, where none is allowed"
+    assert judge(small, "unattributed", 0).status is Status.PASS
 
 
 # groups
 
 
-def test_each_group_that_a_glob_fits_must_hold_and_the_worst_is_observed(grown: Ledger) -> None:
-    verdict = ask(grown, "parameters", 20, group="encoder.layer.*")
+def test_each_group_that_a_glob_matches_must_pass_and_the_worst_is_observed(grown: Ledger) -> None:
+    verdict = judge(grown, "parameters", 20, group="encoder.layer.*")
 
     assert (verdict.status, verdict.observed, verdict.exceeded_by) == (Status.FAIL, 36, 16)
     assert [(one.name, one.value) for one in verdict.contributors] == [("encoder.layer.1", 36)]
     assert verdict.message.startswith("encoder.layer.1: 36 parameters are 16 more")
     assert verdict.message.endswith("1 of 2 groups fail")
-    assert ask(grown, "parameters", 36, group="encoder.layer.*").observed == 36
+    assert judge(grown, "parameters", 36, group="encoder.layer.*").observed == 36
 
 
 def test_a_group_that_is_not_there_is_not_evaluated_and_the_nearest_are_named(small: Ledger) -> None:
     for limit in (10**9, 0):
-        verdict = ask(small, "parameters", limit, group="encoder.layer.7")
+        verdict = judge(small, "parameters", limit, group="encoder.layer.7")
 
         assert is_unanswered(verdict)
         assert "'encoder.layer.1'" in verdict.message
 
 
 def test_the_projects_own_groups_are_known(small: Ledger) -> None:
-    verdict = ask(small, "parameters", 5, group="ends", groups={"ends": re.compile("^(embed|pool)")})
+    verdict = judge(small, "parameters", 5, group="ends", groups={"ends": re.compile("^(embed|pool)")})
 
     assert verdict.observed == 27
-    assert is_unanswered(ask(small, "parameters", 5, group="ends", groups={"ends": re.compile("nothing")}))
+    assert is_unanswered(judge(small, "parameters", 5, group="ends", groups={"ends": re.compile("nothing")}))
 
 
-def test_a_metric_of_the_model_is_not_asked_of_a_group(small: Ledger) -> None:
-    assert "leave the group out" in ask(small, "opset", 1, group="encoder").message
+def test_a_metric_of_the_model_is_not_evaluated_for_a_group(small: Ledger) -> None:
+    assert "leave the group out" in judge(small, "opset", 1, group="encoder").message
 
 
 # relative limits
 
 
 def test_growth_is_over_the_baseline_and_rounded_down(small: Ledger, grown: Ledger) -> None:
-    verdict = ask(grown, "parameters", "+2 %", over=small)
+    verdict = judge(grown, "parameters", "+2 %", over=small)
 
     assert (verdict.status, verdict.baseline, verdict.limit, verdict.exceeded_by) == (
         Status.FAIL,
@@ -218,24 +218,24 @@ def test_growth_is_over_the_baseline_and_rounded_down(small: Ledger, grown: Ledg
     assert verdict.message == (
         "81 parameters (+28.5714 %) are 17 more than the 64 allowed (+2 % over the 63 of main.json)"
     )
-    assert ask(grown, "parameters", "+18", over=small).status is Status.PASS
-    assert ask(grown, "parameters", "+17", over=small).status is Status.FAIL
+    assert judge(grown, "parameters", "+18", over=small).status is Status.PASS
+    assert judge(grown, "parameters", "+17", over=small).status is Status.FAIL
 
 
 def test_the_strictest_growth_decides(small: Ledger, grown: Ledger) -> None:
-    assert ask(grown, "parameters", "+100 % and +5", over=small).limit == 68
-    assert ask(grown, "parameters", "+1 % and +500", over=small).limit == 63
+    assert judge(grown, "parameters", "+100 % and +5", over=small).limit == 68
+    assert judge(grown, "parameters", "+1 % and +500", over=small).limit == 63
 
 
 def test_a_model_may_have_to_shrink(small: Ledger, grown: Ledger) -> None:
-    assert ask(small, "parameters", "-1 %", over=grown).status is Status.PASS
-    assert ask(small, "parameters", "-1 %", over=small).exceeded_by == 1
-    assert is_unanswered(ask(small, "parameters", "-64", over=small))
+    assert judge(small, "parameters", "-1 %", over=grown).status is Status.PASS
+    assert judge(small, "parameters", "-1 %", over=small).exceeded_by == 1
+    assert is_unanswered(judge(small, "parameters", "-64", over=small))
 
 
 def test_contributors_over_a_baseline_are_the_largest_changes(small: Ledger, grown: Ledger) -> None:
-    verdict = ask(grown, "parameters", "+0", over=small)
-    inside = ask(grown, "parameters", "+0", over=small, group="encoder")
+    verdict = judge(grown, "parameters", "+0", over=small)
+    inside = judge(grown, "parameters", "+0", over=small, group="encoder")
 
     assert [(one.name, one.value, one.baseline) for one in verdict.contributors] == [("encoder", 54, 36)]
     assert [(one.name, one.value, one.baseline) for one in inside.contributors] == [
@@ -245,40 +245,42 @@ def test_contributors_over_a_baseline_are_the_largest_changes(small: Ledger, gro
 
 
 def test_a_percentage_of_nothing_is_never_a_pass(small: Ledger) -> None:
-    verdict = ask(small, "unattributed", "+10 %", over=small)
+    verdict = judge(small, "unattributed", "+10 %", over=small)
 
     assert is_unanswered(verdict)
     assert "'+0'" in verdict.message
-    assert ask(small, "unattributed", "+0", over=small).status is Status.PASS
+    assert judge(small, "unattributed", "+0", over=small).status is Status.PASS
 
 
 def test_a_group_that_only_the_model_has_has_not_grown_and_is_not_evaluated(
     small: Ledger, deep: Ledger
 ) -> None:
     for group in ("encoder.layer.2", "encoder.layer.*"):
-        verdict = ask(deep, "parameters", "+500 %", over=small, group=group)
+        verdict = judge(deep, "parameters", "+500 %", over=small, group=group)
 
         assert is_unanswered(verdict), group
         assert "does not have it" in verdict.message
 
 
-def test_a_group_that_only_the_baseline_has_is_asked_by_name_and_not_by_a_glob(
+def test_a_group_that_only_the_baseline_has_is_found_by_name_and_not_by_a_glob(
     small: Ledger, deep: Ledger
 ) -> None:
-    assert is_unanswered(ask(small, "parameters", "+0", over=deep, group="encoder.layer.2"))
-    assert ask(small, "parameters", "+0", over=deep, group="encoder.layer.*").status is Status.PASS
+    assert is_unanswered(judge(small, "parameters", "+0", over=deep, group="encoder.layer.2"))
+    assert judge(small, "parameters", "+0", over=deep, group="encoder.layer.*").status is Status.PASS
 
 
-def test_one_group_that_fails_is_told_though_another_cannot_be_evaluated(small: Ledger, deep: Ledger) -> None:
-    verdict = ask(deep, "parameters", "-1 %", over=small, group="encoder.layer.*")
+def test_one_group_that_fails_is_reported_though_another_cannot_be_evaluated(
+    small: Ledger, deep: Ledger
+) -> None:
+    verdict = judge(deep, "parameters", "-1 %", over=small, group="encoder.layer.*")
 
     assert verdict.status is Status.FAIL
     assert verdict.message.endswith("2 of 3 groups fail")
 
 
 def test_without_a_baseline_there_is_no_growth(small: Ledger) -> None:
-    assert "--baseline FILE" in ask(small, "parameters", "+0").message
-    verdict = ask(small, "parameters", "+0 over gone.json")
+    assert "--baseline FILE" in judge(small, "parameters", "+0").message
+    verdict = judge(small, "parameters", "+0 over gone.json")
     assert is_unanswered(verdict)
     assert "gone.json: is not there" in verdict.message
 
@@ -301,8 +303,8 @@ def test_counts_with_and_without_contents_are_not_compared(small: Ledger) -> Non
     unseen = dataclasses.replace(small, content="none")
 
     for model, over in ((small, unseen), (unseen, small)):
-        assert is_unanswered(ask(model, "parameters", "+0", over=over))
-        assert ask(model, "bytes", "+0", over=over).status is Status.PASS
+        assert is_unanswered(judge(model, "parameters", "+0", over=over))
+        assert judge(model, "bytes", "+0", over=over).status is Status.PASS
 
 
 # limits that are not evaluated
@@ -313,16 +315,16 @@ def test_what_cannot_be_read_whole_may_fail_and_does_not_pass(tmp_path: Path) ->
     proto.graph.initializer.append(external("w", [2, 2], location="gone.bin"))
     ledger = audit(tmp_path, proto)
 
-    assert is_unanswered(ask(ledger, "bytes", "1 GiB"))
-    assert ask(ledger, "bytes", 1).status is Status.FAIL
-    assert is_unanswered(ask(ledger, "bytes", "at least 1 GiB"))
-    assert is_unanswered(ask(ledger, "bytes", "+1 %", over=ledger))
+    assert is_unanswered(judge(ledger, "bytes", "1 GiB"))
+    assert judge(ledger, "bytes", 1).status is Status.FAIL
+    assert is_unanswered(judge(ledger, "bytes", "at least 1 GiB"))
+    assert is_unanswered(judge(ledger, "bytes", "+1 %", over=ledger))
 
 
 def test_a_disabled_rule_and_one_that_is_about_no_model_do_no_harm(small: Ledger) -> None:
-    off = ask(small, "parameters", 0, is_enabled=False)
-    elsewhere = ask(small, "parameters", 0, match="*.txt")
-    passed = ask(small, "parameters", 100)
+    off = judge(small, "parameters", 0, is_enabled=False)
+    elsewhere = judge(small, "parameters", 0, match="*.txt")
+    passed = judge(small, "parameters", 100)
 
     assert (off.status, off.skipped, off.model) == (Status.SKIP, Skipped.DISABLED, None)
     assert (elsewhere.status, elsewhere.skipped, elsewhere.model) == (Status.SKIP, Skipped.NOT_MATCHED, None)
@@ -344,7 +346,7 @@ def test_a_metric_that_there_is_not_is_refused(small: Ledger) -> None:
     ],
 )
 def test_a_limit_of_another_kind_is_not_evaluated(small: Ledger, metric: str, limit: Limit) -> None:
-    assert is_unanswered(ask(small, metric, limit, over=small))
+    assert is_unanswered(judge(small, metric, limit, over=small))
 
 
 def test_rules_are_in_their_order_and_then_models(small: Ledger, grown: Ledger) -> None:
@@ -388,7 +390,7 @@ def test_rules_are_in_their_order_and_then_models(small: Ledger, grown: Ledger) 
     ],
 )
 def test_a_glob_is_matched_from_the_right(path: str, pattern: str, is_one: bool) -> None:
-    assert is_about(Rule("r", "nodes", AtMost(1), match=pattern), path) is is_one
+    assert applies_to(Rule("r", "nodes", AtMost(1), match=pattern), path) is is_one
 
 
 # properties
@@ -403,16 +405,16 @@ PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, Hea
 def test_a_number_passes_where_it_is_within_its_limit_and_only_there(
     grown: Ledger, metric: str, limit: int, group: str | None, least: bool
 ) -> None:
-    verdict = ask(grown, metric, AtLeast(limit) if least else AtMost(limit), group=group)
+    verdict = judge(grown, metric, AtLeast(limit) if least else AtMost(limit), group=group)
 
     if verdict.status is Status.SKIP:
         assert is_unanswered(verdict)
         assert group is not None
         return
     assert isinstance(verdict.observed, int)
-    holds = verdict.observed >= limit if least else verdict.observed <= limit
-    assert holds is (verdict.status is Status.PASS)
-    assert verdict.exceeded_by == (None if holds else abs(verdict.observed - limit))
+    is_within = verdict.observed >= limit if least else verdict.observed <= limit
+    assert is_within is (verdict.status is Status.PASS)
+    assert verdict.exceeded_by == (None if is_within else abs(verdict.observed - limit))
     assert bool(verdict.contributors) <= (verdict.status is Status.FAIL)
 
 
@@ -422,7 +424,7 @@ def test_a_tighter_limit_never_makes_a_pass_of_a_failure(
     grown: Ledger, metric: str, limit: int, less: int, group: str | None
 ) -> None:
     wide, tight = (
-        ask(grown, metric, AtMost(number), group=group) for number in (limit, max(0, limit - less))
+        judge(grown, metric, AtMost(number), group=group) for number in (limit, max(0, limit - less))
     )
 
     assert not (wide.status is Status.FAIL and tight.status is not Status.FAIL)
@@ -437,7 +439,7 @@ def test_a_smaller_growth_never_makes_a_pass_of_a_failure(
         growths = (Growth(fraction=Fraction(max(-100, number), 100)),)
         if amount is not None:
             growths += (Growth(amount=amount),)
-        return ask(grown, "parameters", Over(growths), over=small)
+        return judge(grown, "parameters", Over(growths), over=small)
 
     wide, tight = over(percent), over(percent - less)
 
@@ -452,7 +454,7 @@ def test_a_smaller_growth_never_makes_a_pass_of_a_failure(
 def test_names_pass_where_all_are_allowed_and_only_there(
     grown: Ledger, allowed: frozenset[str], group: str | None
 ) -> None:
-    verdict = ask(grown, "ops", Among(allowed), group=group)
+    verdict = judge(grown, "ops", Among(allowed), group=group)
 
     if isinstance(verdict.observed, tuple):
         assert (set(verdict.observed) <= allowed) is (verdict.status is Status.PASS)
@@ -463,7 +465,7 @@ def test_names_pass_where_all_are_allowed_and_only_there(
 def test_no_contributor_is_left_out(tmp_path: Path) -> None:
     many = make(tmp_path / "many", {}, layers=75)
 
-    verdict = ask(many, "tensors", 0, group="encoder")
+    verdict = judge(many, "tensors", 0, group="encoder")
 
     assert len(verdict.contributors) == verdict.observed == 150
 
@@ -473,7 +475,7 @@ def test_no_contributor_is_left_out(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("group", [None, "encoder", "embeddings"])
 def test_contributors_add_up_to_what_is_observed(grown: Ledger, metric: str, group: str | None) -> None:
-    verdict = ask(grown, metric, 0, group=group)
+    verdict = judge(grown, metric, 0, group=group)
 
     assert sum(one.value for one in verdict.contributors) == verdict.observed
 
@@ -481,4 +483,4 @@ def test_contributors_add_up_to_what_is_observed(grown: Ledger, metric: str, gro
 def test_contributors_of_all_parameters_are_the_default_groups(grown: Ledger) -> None:
     found = {group.name: group.parameters for group in group_by(grown).groups if group.parameters}
 
-    assert {one.name: one.value for one in ask(grown, "parameters", 0).contributors} == found
+    assert {one.name: one.value for one in judge(grown, "parameters", 0).contributors} == found

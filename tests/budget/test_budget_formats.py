@@ -74,7 +74,7 @@ def test_parts_are_counted_in_what_their_rule_counts(ledger: Ledger) -> None:
     assert "size: largest parts\npart        parameters" in show(report, "text")
 
 
-def test_a_failure_is_told_before_what_was_not_evaluated(ledger: Ledger) -> None:
+def test_a_failure_is_reported_before_what_was_not_evaluated(ledger: Ledger) -> None:
     growth = Rule("growth", "nodes", Over((Growth(amount=0),)))
     text = show(check(ledger, growth, parameters(AtMost(20))), "markdown", rows=2)
 
@@ -115,7 +115,7 @@ def test_bytes_that_would_read_the_same_as_their_limit_are_exact(ledger: Ledger)
     assert "2,097,153  <= 2,097,152  1 over" in text
 
 
-def test_findings_that_no_rule_judges_are_told_and_an_error_first_of_all(ledger: Ledger) -> None:
+def test_findings_that_no_rule_judges_are_reported_and_an_error_first_of_all(ledger: Ledger) -> None:
     findings = (
         Finding("unused-initializer", Severity.WARNING, "nothing reads it", ("w",)),
         Finding("external-missing", Severity.ERROR, "w.bin is not here"),
@@ -131,23 +131,23 @@ def test_findings_that_no_rule_judges_are_told_and_an_error_first_of_all(ledger:
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "expected"),
     [
         (AtMost(8), "a: 9 parameters are 1 more than the 8 allowed. Ask ops."),
         (AtLeast(10), "a: 9 parameters are 1 less than the 10 required. Ask ops."),
     ],
 )
 def test_a_failure_of_a_group_names_it_where_a_ci_server_looks(
-    ledger: Ledger, limit: Limit, said: str
+    ledger: Ledger, limit: Limit, expected: str
 ) -> None:
     report = check(ledger, parameters(limit, group="a", message="Ask ops."))
 
     (failure,) = ET.fromstring(show(report, "junit")).iter("failure")
 
-    assert failure.get("message") == said
+    assert failure.get("message") == expected
 
 
-def test_the_limit_of_a_model_that_cannot_be_read_is_told(ledger: Ledger) -> None:
+def test_the_limit_of_a_model_that_cannot_be_read_is_reported(ledger: Ledger) -> None:
     report = check(ledger, parameters(AtMost(20), match="lost*"), unreadable="is a web page")
 
     (lost,) = report.verdicts

@@ -22,8 +22,8 @@ from analyzer.account.audit import audit_model
 from analyzer.account.group import group_by
 from analyzer.account.ledger import Ledger, Role
 from analyzer.budget.evaluate import check_budget
-from analyzer.budget.holding import Outcome, hold
 from analyzer.budget.measuring import METRICS, Measured, measure
+from analyzer.budget.outcomes import Outcome, compare_with_limit
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule, Status, Verdict
 from analyzer.budget.selecting import Unknown, select
 from analyzer.documents.saved import load_report
@@ -131,7 +131,7 @@ def _select(ledger: Ledger, group: str | None = None) -> Sequence[object]:
     return found
 
 
-def ask(ledger: Ledger, metric: str, limit: Limit, group: str | None = None) -> Verdict:
+def judge(ledger: Ledger, metric: str, limit: Limit, group: str | None = None) -> Verdict:
     (verdict,) = check_budget(
         [Rule("r", metric, limit, group=group)],
         {"m.onnx": ledger},
@@ -148,20 +148,20 @@ def test_the_table_has_every_metric() -> None:
 def test_the_page_says_of_each_metric_what_it_lacks() -> None:
     text = PAGE.read_text(encoding="utf-8").partition("## Where evidence is lacking")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")][2:]
-    said: dict[str, frozenset[str]] = dict.fromkeys(METRICS, frozenset())
+    documented: dict[str, frozenset[str]] = dict.fromkeys(METRICS, frozenset())
     for lacking, metrics in rows:
         kinds = {UNLOOKED} if lacking.startswith("contents") else set(re.findall(r"`([a-z-]+)`", lacking))
         for metric in re.findall(r"`([a-z-]+)`", metrics.partition("; of an artifact")[0]):
-            said[metric] |= kinds
+            documented[metric] |= kinds
 
-    assert said == MORE
+    assert documented == MORE
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_no_limit_holds_of_what_there_may_be_more_of(kind: str, metric: str, folder: Path) -> None:
+def test_no_limit_passes_where_there_may_be_more(kind: str, metric: str, folder: Path) -> None:
     ledger = make(kind, folder)
 
-    verdict = ask(ledger, metric, widest(metric, ledger))
+    verdict = judge(ledger, metric, widest(metric, ledger))
 
     assert (verdict.status is Status.SKIP) is (kind in MORE[metric]), verdict.message
     if kind in MORE[metric]:
@@ -173,18 +173,18 @@ def test_a_saved_report_lacks_what_its_model_lacked(kind: str, metric: str, fold
     ledger = make(kind, folder)
     saved = save_and_load(ledger, folder)
 
-    verdict = ask(saved, metric, widest(metric, ledger))
+    verdict = judge(saved, metric, widest(metric, ledger))
 
     assert (verdict.status is Status.SKIP) is (kind in MORE[metric])
 
 
 @pytest.mark.parametrize("metric", [name for name, metric in METRICS.items() if metric.kind == "most"])
-def test_a_baseline_that_lacks_evidence_is_none(kind: str, metric: str, folder: Path) -> None:
+def test_a_baseline_that_lacks_evidence_is_no_baseline(kind: str, metric: str, folder: Path) -> None:
     ledger = make(kind, folder)
     if metric == "ir-version":
         return  # an IR version does not grow
 
-    verdict = ask(ledger, metric, Over((Growth(amount=0),)))
+    verdict = judge(ledger, metric, Over((Growth(amount=0),)))
 
     is_lacking = kind in MORE[metric] or (metric == "parameters" and kind in LESS)
     assert (verdict.status is Status.SKIP) is is_lacking, verdict.message
@@ -192,30 +192,30 @@ def test_a_baseline_that_lacks_evidence_is_none(kind: str, metric: str, folder: 
         assert "in the baseline" in verdict.message
 
 
-def test_parameters_that_may_be_copies_keep_no_promise_that_needs_them(kind: str, folder: Path) -> None:
+def test_parameters_that_may_be_copies_satisfy_no_limit_that_needs_them(kind: str, folder: Path) -> None:
     ledger = make(kind, folder)
     counted = ledger.parameters
     sure = counted - 9 if kind in LESS else counted
 
-    assert ask(ledger, "parameters", AtLeast(counted)).status is Status.SKIP
-    assert ask(ledger, "parameters", AtMost(sure - 1)).status is Status.FAIL
+    assert judge(ledger, "parameters", AtLeast(counted)).status is Status.SKIP
+    assert judge(ledger, "parameters", AtMost(sure - 1)).status is Status.FAIL
     if kind in LESS:
-        assert ask(ledger, "parameters", AtMost(counted - 1)).status is Status.SKIP
+        assert judge(ledger, "parameters", AtMost(counted - 1)).status is Status.SKIP
     if kind not in MORE["parameters"]:
-        assert ask(ledger, "parameters", AtLeast(sure)).status is Status.PASS
-        assert ask(ledger, "parameters", AtMost(counted)).status is Status.PASS
+        assert judge(ledger, "parameters", AtLeast(sure)).status is Status.PASS
+        assert judge(ledger, "parameters", AtMost(counted)).status is Status.PASS
 
 
-def test_of_a_group_only_what_it_holds_or_repeats_is_lacking(folder: Path) -> None:
+def test_of_a_group_only_what_it_contains_or_repeats_is_lacking(folder: Path) -> None:
     missing, stripped = make("external-missing", folder), make("payload-mismatch", folder)
 
     for ledger in (missing, stripped):
-        assert ask(ledger, "parameters", AtLeast(9), "encoder").status is Status.PASS
-        assert ask(ledger, "duplicates", AtMost(0), "encoder").status is Status.PASS
-        assert ask(ledger, "bytes", AtMost(MUCH), "encoder").status is Status.PASS
-        assert ask(ledger, "parameters", AtLeast(9), "head").status is Status.SKIP
-        assert ask(ledger, "duplicates", AtMost(0), "head").status is Status.SKIP
-        assert ask(ledger, "bytes", AtMost(MUCH), "head").status is Status.SKIP
+        assert judge(ledger, "parameters", AtLeast(9), "encoder").status is Status.PASS
+        assert judge(ledger, "duplicates", AtMost(0), "encoder").status is Status.PASS
+        assert judge(ledger, "bytes", AtMost(MUCH), "encoder").status is Status.PASS
+        assert judge(ledger, "parameters", AtLeast(9), "head").status is Status.SKIP
+        assert judge(ledger, "duplicates", AtMost(0), "head").status is Status.SKIP
+        assert judge(ledger, "bytes", AtMost(MUCH), "head").status is Status.SKIP
 
 
 def test_a_group_may_repeat_what_stands_unread_in_another(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_a_group_may_repeat_what_stands_unread_in_another(tmp_path: Path) -> Non
     proto.graph.initializer.append(external("encoder.fc.weight", [3, 3], location="gone.bin"))
     ledger = audit_model(save(tmp_path, proto))
 
-    assert ask(ledger, "duplicates", AtMost(0), "head").status is Status.SKIP
-    assert ask(ledger, "parameters", AtLeast(9), "head").status is Status.SKIP
-    assert ask(ledger, "parameters", AtLeast(9), "encoder").status is Status.PASS
+    assert judge(ledger, "duplicates", AtMost(0), "head").status is Status.SKIP
+    assert judge(ledger, "parameters", AtLeast(9), "head").status is Status.SKIP
+    assert judge(ledger, "parameters", AtLeast(9), "encoder").status is Status.PASS
 
 
 def test_weights_that_a_file_lacks_are_no_proof_that_none_is_stored_twice(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_weights_that_a_file_lacks_are_no_proof_that_none_is_stored_twice(tmp_pa
     proto = text_model(text)
     proto.graph.initializer.extend(raw(name, [4, 4], TensorProto.FLOAT, b"") for name in "ab")
 
-    verdict = ask(audit_model(save(tmp_path, proto)), "duplicates", AtMost(0))
+    verdict = judge(audit_model(save(tmp_path, proto)), "duplicates", AtMost(0))
 
     assert verdict.status is Status.SKIP
     assert "payload-mismatch" in verdict.message
@@ -245,7 +245,7 @@ def test_of_tensors_that_may_all_repeat_each_other_one_counts(tmp_path: Path) ->
     ledger = audit_model(path, content="none")
 
     verdicts = [
-        ask(ledger, "parameters", limit) for limit in (AtMost(15), AtMost(16), AtLeast(16), AtLeast(17))
+        judge(ledger, "parameters", limit) for limit in (AtMost(15), AtMost(16), AtLeast(16), AtLeast(17))
     ]
 
     assert [verdict.status for verdict in verdicts] == [Status.FAIL, Status.SKIP, Status.PASS, Status.SKIP]
@@ -260,9 +260,9 @@ def test_names_tell_parameters_apart_where_contents_were_not_looked_at(tmp_path:
     seen, unseen = audit_model(path), audit_model(path, content="none")
 
     assert seen.parameters == unseen.parameters == 18
-    assert ask(unseen, "parameters", AtLeast(18)).status is Status.PASS
-    assert ask(unseen, "parameters", AtMost(17)).status is Status.FAIL
-    assert ask(unseen, "parameters", Over((Growth(amount=0),))).status is Status.PASS
+    assert judge(unseen, "parameters", AtLeast(18)).status is Status.PASS
+    assert judge(unseen, "parameters", AtMost(17)).status is Status.FAIL
+    assert judge(unseen, "parameters", Over((Growth(amount=0),))).status is Status.PASS
 
 
 def test_one_name_in_two_files_is_no_proof_of_one_parameter(tmp_path: Path) -> None:
@@ -273,11 +273,11 @@ def test_one_name_in_two_files_is_no_proof_of_one_parameter(tmp_path: Path) -> N
     unseen = audit_model(tmp_path, artifact=True, content="none")
 
     assert (seen.parameters, unseen.parameters) == (18, 9)
-    assert ask(seen, "parameters", AtMost(10)).status is Status.FAIL
-    assert ask(unseen, "parameters", AtMost(10)).status is Status.SKIP
+    assert judge(seen, "parameters", AtMost(10)).status is Status.FAIL
+    assert judge(unseen, "parameters", AtMost(10)).status is Status.SKIP
     assert (unseen.parameters_at_least, unseen.parameters_at_most) == (9, 18)
-    assert ask(unseen, "parameters", AtMost(18)).status is Status.PASS
-    assert ask(unseen, "parameters", AtMost(8)).status is Status.FAIL
+    assert judge(unseen, "parameters", AtMost(18)).status is Status.PASS
+    assert judge(unseen, "parameters", AtMost(8)).status is Status.FAIL
 
 
 def test_what_was_read_and_differs_counts_whatever_else_is_missing(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_what_was_read_and_differs_counts_whatever_else_is_missing(tmp_path: Pat
     ledger = audit_model(save(tmp_path, proto))
 
     assert (ledger.parameters_at_least, ledger.parameters, ledger.parameters_at_most) == (32, 48, 48)
-    assert [ask(ledger, "parameters", AtMost(limit)).status for limit in (31, 32, 47, 48)] == [
+    assert [judge(ledger, "parameters", AtMost(limit)).status for limit in (31, 32, 47, 48)] == [
         Status.FAIL,
         Status.SKIP,
         Status.SKIP,
@@ -308,17 +308,19 @@ def test_opaque_data_may_be_parameters_and_is_judged_as_such(is_saved: bool, tmp
     ledger = save_and_load(ledger, tmp_path) if is_saved else ledger
 
     assert (ledger.parameters_at_least, ledger.parameters, ledger.parameters_at_most) == (9, 9, 12)
-    verdicts = [ask(ledger, "parameters", limit) for limit in (AtMost(12), AtMost(9), AtMost(8), AtLeast(10))]
+    verdicts = [
+        judge(ledger, "parameters", limit) for limit in (AtMost(12), AtMost(9), AtMost(8), AtLeast(10))
+    ]
     assert [verdict.status for verdict in verdicts] == [Status.PASS, Status.SKIP, Status.FAIL, Status.SKIP]
     assert "between 9 and 12 parameters: 3 elements of opaque data may be learned" in verdicts[1].message
-    assert [ask(ledger, "opaque", AtMost(limit)).status for limit in (3, 2)] == [Status.PASS, Status.FAIL]
+    assert [judge(ledger, "opaque", AtMost(limit)).status for limit in (3, 2)] == [Status.PASS, Status.FAIL]
 
 
 def test_a_file_that_does_not_say_its_ir_version_has_none(tmp_path: Path) -> None:
     proto = text_model(TEXT, {"encoder.fc.weight": NAMED, "w": NAMED})
     proto.ClearField("ir_version")
 
-    assert ask(audit_model(save(tmp_path, proto)), "ir-version", AtMost(10)).status is Status.SKIP
+    assert judge(audit_model(save(tmp_path, proto)), "ir-version", AtMost(10)).status is Status.SKIP
 
 
 # random models
@@ -368,8 +370,8 @@ def test_what_contents_take_away_was_never_certain(
             ledger.parameters_at_most,
         )
         for limit in (AtLeast(found.observed), AtMost(seen.parameters)):
-            outcome = hold(METRICS["parameters"], limit, part)
-            truth = hold(METRICS["parameters"], limit, _select(seen)[0])
+            outcome = compare_with_limit(METRICS["parameters"], limit, part)
+            truth = compare_with_limit(METRICS["parameters"], limit, _select(seen)[0])
             assert isinstance(truth, Outcome)
             assert isinstance(outcome, Unknown) or outcome.has_failed is truth.has_failed
 
@@ -382,7 +384,7 @@ def test_packed_codes_that_disagree_with_their_operator_leave_parameters_open(tm
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     ledger = audit_model(save(tmp_path, proto))
 
-    assert [ask(ledger, "parameters", AtMost(limit)).status for limit in (127, 128, 9999)] == [
+    assert [judge(ledger, "parameters", AtMost(limit)).status for limit in (127, 128, 9999)] == [
         Status.FAIL,
         Status.SKIP,
         Status.SKIP,
@@ -401,36 +403,36 @@ def test_what_the_known_part_exceeds_fails_though_the_rest_is_missing(folder: Pa
         "stored-elements",
         "findings",
     ):
-        assert ask(missing, metric, AtMost(0)).status is Status.FAIL, metric
-    assert ask(missing, "bytes", AtMost(size)).status is Status.SKIP
-    assert ask(missing, "bytes", AtLeast(size)).status is Status.PASS
-    assert ask(missing, "bytes", AtLeast(size + 1)).status is Status.SKIP
+        assert judge(missing, metric, AtMost(0)).status is Status.FAIL, metric
+    assert judge(missing, "bytes", AtMost(size)).status is Status.SKIP
+    assert judge(missing, "bytes", AtLeast(size)).status is Status.PASS
+    assert judge(missing, "bytes", AtLeast(size + 1)).status is Status.SKIP
 
 
 def test_one_file_that_is_too_old_fails_though_another_does_not_say_its_opset(tmp_path: Path) -> None:
     text = "g (float[1,3] x) => (float[1,3] y) {\n y = MatMul(x, w)\n}"
-    known, mute = text_model(text, {"w": NAMED}), text_model(text, {"w": NAMED})
-    del mute.opset_import[:]
-    mute.ir_version = 0
-    for name, proto in (("encoder", known), ("decoder", mute)):
+    known, without_versions = text_model(text, {"w": NAMED}), text_model(text, {"w": NAMED})
+    del without_versions.opset_import[:]
+    without_versions.ir_version = 0
+    for name, proto in (("encoder", known), ("decoder", without_versions)):
         save(tmp_path, proto, f"{name}.onnx")
     ledger = audit_model(tmp_path, artifact=True)
     opset, ir = known.opset_import[0].version, known.ir_version
 
     for metric, version in (("opset", opset), ("ir-version", ir)):
-        assert ask(ledger, metric, AtLeast(version + 1)).status is Status.FAIL
-        assert ask(ledger, metric, AtMost(version - 1)).status is Status.FAIL
-        assert ask(ledger, metric, AtLeast(version)).status is Status.SKIP
-        assert ask(ledger, metric, AtMost(version)).status is Status.SKIP
+        assert judge(ledger, metric, AtLeast(version + 1)).status is Status.FAIL
+        assert judge(ledger, metric, AtMost(version - 1)).status is Status.FAIL
+        assert judge(ledger, metric, AtLeast(version)).status is Status.SKIP
+        assert judge(ledger, metric, AtMost(version)).status is Status.SKIP
 
 
 @pytest.mark.parametrize("version", [200, 999, 1 << 16, 10**12])
-def test_a_version_that_is_none_passes_no_gate(tmp_path: Path, version: int) -> None:
+def test_an_invalid_version_passes_no_gate(tmp_path: Path, version: int) -> None:
     proto = text_model("g (float[1,3] x) => (float[1,3] y) {\n y = MatMul(x, w)\n}", {"w": NAMED})
     proto.opset_import[0].version = proto.ir_version = version
     ledger = audit_model(save(tmp_path, proto))
 
     for metric in ("opset", "ir-version"):
-        verdict = ask(ledger, metric, AtLeast(1))
+        verdict = judge(ledger, metric, AtLeast(1))
         assert verdict.status is Status.SKIP
         assert str(version) in verdict.message

@@ -229,7 +229,7 @@ def test_opsets_that_contradict_each_other_are_no_version(tmp_path: Path) -> Non
     assert "and another" in why(audit(tmp_path, proto), "opset")
 
 
-def test_a_saved_report_measures_as_the_model_does_what_it_holds(
+def test_a_saved_report_measures_what_it_contains_as_the_model_does(
     ledger: Ledger, saved: Callable[[Ledger], Ledger]
 ) -> None:
     report = saved(ledger)
@@ -278,7 +278,7 @@ def test_blocks_are_groups_where_no_scope_is_called_so(ledger: Ledger) -> None:
         assert names(ledger, "block.*")[0] == ("block", "block.0")
 
 
-def test_what_is_called_nearly_so_is_named(ledger: Ledger) -> None:
+def test_a_similar_name_is_suggested(ledger: Ledger) -> None:
     found = select(ledger, "encoder.lyer.1", {})
 
     assert isinstance(found, Unknown)
@@ -308,7 +308,7 @@ def test_the_root_is_what_stands_in_no_module(tmp_path: Path) -> None:
     assert observe(ledger, "parameters", "[root]") == 4
 
 
-def test_what_all_groups_ask_of_the_model_is_found_once_for_all_of_them(tmp_path: Path) -> None:
+def test_what_all_groups_need_of_the_model_is_computed_once_for_all_of_them(tmp_path: Path) -> None:
     count = 1_500
     nodes = "\n".join(f'["/enc/l.{i}/Add"] t{i + 1} = Add(t{i}, "enc.l.{i}.w")' for i in range(count))
     text = f"g (float[4] t0) => (float[4] t{count}) {{\n{nodes}\n}}"

@@ -83,7 +83,7 @@ def test_a_bad_value_says_what_to_write(flag: str, value: str, message: str) -> 
         make_rules({flag: value})
 
 
-def test_all_bad_values_are_told_at_once() -> None:
+def test_all_bad_values_are_reported_at_once() -> None:
     with pytest.raises(UsageError, match=r"--max-bytes x: .*; --max-nodes y: "):
         make_rules({"--max-bytes": "x", "--max-nodes": "y"})
 
@@ -120,7 +120,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_no_names(tmp_path: Path)
     assert read_operators(write(tmp_path, b"\xef\xbb\xbfMatMul\r\nAdd\r\n")) == {"MatMul", "Add"}
 
 
-def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once_each_with_its_line(tmp_path: Path) -> None:
     text = "MatMul\nMat Mul\nai.onnx;x;Add\n;;\ncom.microsoft:\na:b:c\nMatMul,Add\n\x1b[2J;1;Add\n"
 
     assert mistakes(tmp_path, text) == [
@@ -148,10 +148,10 @@ def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str | bytes,
     assert found.startswith(message)
 
 
-def test_of_very_many_mistakes_the_first_hundred_are_told(tmp_path: Path) -> None:
-    told = mistakes(tmp_path, "a b\n" * 1000)
+def test_of_very_many_mistakes_the_first_hundred_are_reported(tmp_path: Path) -> None:
+    reported = mistakes(tmp_path, "a b\n" * 1000)
 
-    assert (len(told), told[-1]) == (101, "ops.txt: and 900 more mistakes")
+    assert (len(reported), reported[-1]) == (101, "ops.txt: and 900 more mistakes")
 
 
 def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:

@@ -167,11 +167,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("value", "unit", "told"), REFUSED, ids=range(len(REFUSED)))
-def test_what_says_nothing_or_two_things_is_refused_with_what_to_write(
-    value: object, unit: Unit, told: str
+@pytest.mark.parametrize(("value", "unit", "advice"), REFUSED, ids=range(len(REFUSED)))
+def test_an_empty_or_ambiguous_limit_is_refused_with_what_to_write(
+    value: object, unit: Unit, advice: str
 ) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)) as caught:
+    with pytest.raises(ValueError, match=re.escape(advice)) as caught:
         parse_limit(value, unit)
 
     assert len(str(caught.value)) < 400
@@ -248,13 +248,13 @@ def test_names_that_are_written_are_the_same_when_they_are_read(names: set[str])
 
 @given(st.text(max_size=200), st.sampled_from(list(Unit)), st.booleans())
 def test_any_text_is_a_limit_or_is_refused_in_few_words(text: str, unit: Unit, least: bool) -> None:
-    told = "a limit"
+    message = "a limit"
     try:
         parse_limit(text, unit, least=least)
     except ValueError as error:
-        told = str(error)
+        message = str(error)
 
-    assert 0 < len(told) < 700
+    assert 0 < len(message) < 700
 
 
 @pytest.mark.parametrize(

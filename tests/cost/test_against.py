@@ -14,7 +14,7 @@ from models import noise, save, text_model
 from samples import sampled
 
 from analyzer.account.audit import audit_model
-from analyzer.cost.against import hold_work
+from analyzer.cost.against import compare_work
 from analyzer.cost.algebra import text_of
 from analyzer.errors import CostError
 from analyzer.formulas.family import load_families
@@ -63,24 +63,24 @@ def layer(folder: Path, scores: str = "MatMul(q, t)") -> Path:
 
 
 def test_each_term_is_the_files(tmp_path: Path) -> None:
-    held = hold_work(audit_model(layer(tmp_path)), CONFIG, "the config")
+    comparison = compare_work(audit_model(layer(tmp_path)), CONFIG, "the config")
 
-    assert held.agrees
-    assert held.other == 0
-    assert {term.name: text_of(term.found) for term in held.terms} == {
+    assert comparison.agrees
+    assert comparison.other == 0
+    assert {term.name: text_of(term.found) for term in comparison.terms} == {
         "projections of attention": "64*places*rows",
         "scores and sums of attention": "8*places**2*rows",
         "feed-forward": "48*places*rows",
         "pooler": "16*rows",
     }
-    assert all(term.said == term.found for term in held.terms)
+    assert all(term.predicted == term.found for term in comparison.terms)
 
 
 def test_another_config_differs_in_the_terms_that_its_fields_are_in(tmp_path: Path) -> None:
-    held = hold_work(audit_model(layer(tmp_path)), {**CONFIG, "intermediate_size": 7}, "the config")
+    comparison = compare_work(audit_model(layer(tmp_path)), {**CONFIG, "intermediate_size": 7}, "the config")
 
-    assert not held.agrees
-    assert {term.name: text_of(term.difference) for term in held.terms if term.difference != 0} == {
+    assert not comparison.agrees
+    assert {term.name: text_of(term.difference) for term in comparison.terms if term.difference != 0} == {
         "feed-forward": "-8*places*rows"
     }
 
@@ -93,10 +93,10 @@ def test_the_command_fails_where_the_config_says_something_else(tmp_path: Path) 
     config.write_text(json.dumps({**CONFIG, "hidden_size": 8}), encoding="utf-8")
     other = run_here("cost", model, "--against", config)
 
-    told = json.loads(same.stdout)
-    jsonschema.validate(told, load_schema("cost"))
-    assert (same.returncode, told["against"]["agrees"]) == (0, True)
-    assert told["against"]["said"]["value"] == told["totals"]["macs"]["value"] == 848
+    document = json.loads(same.stdout)
+    jsonschema.validate(document, load_schema("cost"))
+    assert (same.returncode, document["against"]["agrees"]) == (0, True)
+    assert document["against"]["said"]["value"] == document["totals"]["macs"]["value"] == 848
     assert other.returncode == 1
     assert "DIFFERS from the closed form of BertModel" in " ".join(other.stdout.split())
 
@@ -105,9 +105,9 @@ def test_a_family_or_a_head_without_a_closed_form_has_no_answer(tmp_path: Path) 
     ledger = audit_model(layer(tmp_path))
 
     with pytest.raises(CostError, match="its family has no closed form"):
-        hold_work(ledger, {"model_type": "whisper", "architectures": ["WhisperModel"]}, "the config")
+        compare_work(ledger, {"model_type": "whisper", "architectures": ["WhisperModel"]}, "the config")
     with pytest.raises(CostError, match="classifier has no closed form"):
-        hold_work(
+        compare_work(
             ledger,
             {**CONFIG, "model_type": "roberta", "architectures": ["RobertaForTokenClassification"]},
             "c",
@@ -132,10 +132,10 @@ HOW: list[dict[str, Any]] = [{}, {"static": True}, {"via": "torchscript"}]
 def test_exports_do_what_their_configs_stand_for(exported: Any, name: str, how: dict[str, Any]) -> None:
     files = exported(name, **how).files
     config = json.loads((Path(files.models[0]).parent / "config.json").read_text(encoding="utf-8"))
-    held = hold_work(audit_model(files.models[0]), config, "config.json")
+    comparison = compare_work(audit_model(files.models[0]), config, "config.json")
 
-    assert held.agrees
-    assert [term.name for term in held.terms if term.difference != 0] == []
+    assert comparison.agrees
+    assert [term.name for term in comparison.terms if term.difference != 0] == []
 
 
 def test_terms_of_work_are_told_apart_by_their_names() -> None:

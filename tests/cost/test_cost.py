@@ -87,7 +87,7 @@ def test_groups_of_any_key_sum_to_the_total(tmp_path: Path) -> None:
         ("n = NonZero(x) t = Transpose(n) f = Cast<to = 1>(t) y = MatMul(f, w)", "NonZero"),
     ],
 )
-def test_what_is_not_known_is_told_and_never_nothing(tmp_path: Path, body: str, reason: str) -> None:
+def test_what_is_not_known_is_reported_and_never_zero(tmp_path: Path, body: str, reason: str) -> None:
     proto = text_model(f"g (float[b, 2] x) => (float[b, c] y) {{ {body} }}", {"w": noise(2, 4)})
     proto.opset_import.append(onnx.helper.make_opsetid("acme", 1))
     report = measure_cost(audit(tmp_path, proto), sizes={"b": 2})
@@ -117,7 +117,7 @@ def test_behind_a_custom_operator_the_shape_is_what_the_file_notes(
     assert report.at(report.total.macs) == (macs if macs else None if noted else 0)
 
 
-def test_a_branch_that_depends_on_values_is_told_as_a_range(tmp_path: Path) -> None:
+def test_a_branch_that_depends_on_values_is_reported_as_a_range(tmp_path: Path) -> None:
     text = """
         g (float[2, 6] x, bool c) => (float[2, 4] y) {
             y = If(c) <then_branch = t () => (float[2, 4] a) { a = MatMul(x, w) },
@@ -183,7 +183,7 @@ def test_a_loop_works_as_often_as_its_number_says(tmp_path: Path) -> None:
     assert report.is_complete
 
 
-def test_the_command_tells_formulas_and_numbers(tmp_path: Path) -> None:
+def test_the_command_prints_formulas_and_numbers(tmp_path: Path) -> None:
     text = "g (float[b, 6] x) => (float[b, 4] y) { y = MatMul(x, w) }"
     model = save(tmp_path, text_model(text, {"w": noise(6, 4)}))
 
@@ -259,9 +259,9 @@ def test_every_shape_is_the_one_that_onnxruntime_makes(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     at = {"b": sizes[0], "s": sizes[1]}
-    given = walk.values[()]["x"].shape
-    assert given is not None
-    x = np.ones([evaluate(dim, at) for dim in given], np.float32)
+    input_shape = walk.values[()]["x"].shape
+    assert input_shape is not None
+    x = np.ones([evaluate(dim, at) for dim in input_shape], np.float32)
 
     for value, found in zip(names, session.run(names, {"x": x}), strict=True):
         shape = walk.values[()][value].shape
@@ -269,7 +269,7 @@ def test_every_shape_is_the_one_that_onnxruntime_makes(
         assert tuple(evaluate(dim, at) for dim in shape) == found.shape, value
 
 
-def test_functions_that_double_forty_times_are_told_and_not_followed(tmp_path: Path) -> None:
+def test_functions_that_double_forty_times_are_reported_and_not_followed(tmp_path: Path) -> None:
     """A file of 3 kB whose bodies hold 2^40 nodes."""
     functions = [
         onnx.helper.make_function(
@@ -299,7 +299,9 @@ def test_functions_that_double_forty_times_are_told_and_not_followed(tmp_path: P
     assert "bodies have over 100,000 nodes" in report.unknown[0].reason
 
 
-def test_loops_in_loops_are_told_and_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_in_loops_are_reported_and_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Work that is not examined is never reported as 0."""
     monkeypatch.setattr("analyzer.cost.walk._MOST_INNER", 3)
     text = """
@@ -318,7 +320,7 @@ def test_loops_in_loops_are_told_and_not_followed(tmp_path: Path, monkeypatch: p
     assert [(row.op_type, "the rest is skipped" in row.reason) for row in report.unknown] == [("Loop", True)]
 
 
-def test_a_product_of_many_sums_is_told_and_not_worked_out(tmp_path: Path) -> None:
+def test_a_product_of_many_sums_is_reported_and_not_worked_out(tmp_path: Path) -> None:
     """Each of 14 MatMuls doubles the number of terms, in a file of 2 KB."""
     inputs = ", ".join(f"float[a{at}, 1] p{at}, float[b{at}, 1] q{at}" for at in range(14))
     body = "".join(
@@ -337,7 +339,9 @@ def test_a_product_of_many_sums_is_told_and_not_worked_out(tmp_path: Path) -> No
     assert report.at(report.total.macs) is None
 
 
-def test_a_size_of_hundreds_of_functions_in_one_another_is_told_and_not_worked_out(tmp_path: Path) -> None:
+def test_a_size_of_hundreds_of_functions_in_one_another_is_reported_and_not_worked_out(
+    tmp_path: Path,
+) -> None:
     """Each Slice takes the minimum of two sizes."""
     body = " ".join(
         f"c{at} = Concat<axis = 0>(s{at}, s{at}) s{at + 1} = Slice(c{at}, first, last)" for at in range(500)
@@ -414,7 +418,7 @@ def test_a_size_can_be_given_to_an_axis_as_the_report_prints_it(tmp_path: Path) 
 def test_an_axis_as_printed_is_refused_where_two_are_printed_so(tmp_path: Path) -> None:
     proto = text_model("g (float[?, 8] a, float[?, 8] a_b) => (float[?, 8] y) { y = Sin(a_b) }", {})
     proto.graph.input[0].name = "a.b"
-    for given in proto.graph.input:
-        given.type.tensor_type.shape.dim[0].Clear()
+    for graph_input in proto.graph.input:
+        graph_input.type.tensor_type.shape.dim[0].Clear()
 
     assert run_here("cost", save(tmp_path, proto), "--shape", "a_b_0=5").returncode == 2

@@ -27,22 +27,27 @@ def chain(folder: Path, nodes: int) -> Path:
 
 
 def test_nodes_that_are_alike_are_each_counted(tmp_path: Path) -> None:
-    told = json.loads(run_here("cost", chain(tmp_path, 500), "--shape", "b=2", "--format", "json").stdout)
+    document = json.loads(run_here("cost", chain(tmp_path, 500), "--shape", "b=2", "--format", "json").stdout)
 
-    operators = {row["op_type"]: row["nodes"] for row in told["operators"]}
+    operators = {row["op_type"]: row["nodes"] for row in document["operators"]}
     moved = 500 * 2 * 64 * 4
     assert operators == {"Tanh": 500}
-    assert told["totals"]["flops"]["value"] == 500 * 2 * 64 * 4  # Tanh counts as four operations per element
-    assert (told["totals"]["read_bytes"]["value"], told["totals"]["written_bytes"]["value"]) == (moved, moved)
+    assert (
+        document["totals"]["flops"]["value"] == 500 * 2 * 64 * 4
+    )  # Tanh counts as four operations per element
+    assert (document["totals"]["read_bytes"]["value"], document["totals"]["written_bytes"]["value"]) == (
+        moved,
+        moved,
+    )
 
 
-def test_sizes_that_only_running_tells_are_one_for_each_node(tmp_path: Path) -> None:
+def test_sizes_that_only_a_run_shows_are_one_for_each_node(tmp_path: Path) -> None:
     text = """g (float[n] x) => (int64[1, m] z) {
         a = NonZero(x) b = NonZero(x) c = Shape(a) d = Shape(b) e = Equal(c, d) z = Concat<axis = 1>(a, b) }"""
 
-    told = json.loads(run_here("cost", save(tmp_path, text_model(text)), "--format", "json").stdout)
+    document = json.loads(run_here("cost", save(tmp_path, text_model(text)), "--format", "json").stdout)
 
-    written = told["totals"]["written_bytes"]["expression"]
+    written = document["totals"]["written_bytes"]["expression"]
     assert "unknown_1" in written
     assert "unknown_2" in written
 
@@ -60,7 +65,7 @@ def test_a_node_more_takes_little_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.child
-def test_the_memory_of_a_graph_that_is_too_large_to_plan_is_said_to_be_left_out(
+def test_the_memory_of_a_graph_that_is_too_large_to_plan_is_reported_as_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = save(
@@ -70,21 +75,21 @@ def test_the_memory_of_a_graph_that_is_too_large_to_plan_is_said_to_be_left_out(
     monkeypatch.setattr(answer, "_MOST_NODES", 1)
 
     done = run_here("cost", model, "--memory", "1GiB")
-    told = json.loads(run_here("cost", model, "--memory", "1GiB", "--format", "json").stdout)
+    document = json.loads(run_here("cost", model, "--memory", "1GiB", "--format", "json").stdout)
 
     assert "fits 1.00 GiB" in planned.stdout
     assert done.returncode == 0
     assert "whether it fits 1.00 GiB is not known" in done.stdout
     assert "the graph has 2 nodes, of which at most 1 are planned" in " ".join(done.stdout.split())
-    assert told["room"] == {"memory": 1 << 30, "needed": None, "fits": None, "line": "weights, copied"}
-    assert {line["line"]: line["value"] for line in told["memory"]} == {
+    assert document["room"] == {"memory": 1 << 30, "needed": None, "fits": None, "line": "weights, copied"}
+    assert {line["line"]: line["value"] for line in document["memory"]} == {
         "weights, copied": 16,
         "activations": None,
     }
 
 
 @pytest.mark.child
-def test_a_tensor_of_very_many_axes_is_told_not_followed(tmp_path: Path) -> None:
+def test_a_tensor_of_very_many_axes_is_reported_and_not_followed(tmp_path: Path) -> None:
     text = "g (float[4] x) => (y) { y = Add(x, w) }"
     weights = {"w": np.ones(1, np.float32)}
     proto = text_model(text, weights)
@@ -92,8 +97,8 @@ def test_a_tensor_of_very_many_axes_is_told_not_followed(tmp_path: Path) -> None
 
     done = run_here("cost", save(tmp_path, proto), "--memory")
 
-    said = " ".join(done.stdout.split())
+    printed = " ".join(done.stdout.split())
     assert done.returncode == 0
-    assert "NOT COMPLETE" in said
-    assert f"w has {MOST_AXES + 1:,} axes, of which at most {MOST_AXES:,} are followed" in said
-    assert f"activations: not modelled: the graph has a tensor of {MOST_AXES + 1:,} axes" in said
+    assert "NOT COMPLETE" in printed
+    assert f"w has {MOST_AXES + 1:,} axes, of which at most {MOST_AXES:,} are followed" in printed
+    assert f"activations: not modelled: the graph has a tensor of {MOST_AXES + 1:,} axes" in printed

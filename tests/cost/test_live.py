@@ -28,12 +28,12 @@ def model_of(folder: Path) -> Path:
 def test_the_document_has_the_bytes_after_each_node(tmp_path: Path) -> None:
     done = run_here("cost", model_of(tmp_path), "--memory", "--shape", "b=4", "--format", "json")
 
-    told = json.loads(done.stdout)
-    jsonschema.validate(told, load_schema("cost"))
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, load_schema("cost"))
     wide = 4 * 4 * 256
-    assert [step["bytes"] for step in told["live"]] == [wide, 2 * wide, 3 * wide, wide + 4 * 4 * 8]
-    assert max(step["bytes"] for step in told["live"]) == told["peak"]["value"]
-    assert {row["value"]: row["saves"] for row in told["peak"]["live"]} == dict.fromkeys(
+    assert [step["bytes"] for step in document["live"]] == [wide, 2 * wide, 3 * wide, wide + 4 * 4 * 8]
+    assert max(step["bytes"] for step in document["live"]) == document["peak"]["value"]
+    assert {row["value"]: row["saves"] for row in document["peak"]["live"]} == dict.fromkeys(
         ("wide", "high", "both"), wide
     )
 

@@ -26,7 +26,7 @@ def made(folder: Path, name: str, more: str = "", last: str = "i", **weights: An
     return save(folder, text_model(LAYERS.format(more=more, last=last), stored), f"{name}.onnx")
 
 
-def asked(*arguments: object) -> Any:
+def run_json(*arguments: object) -> Any:
     done = run_here(*arguments, "--format", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -49,8 +49,8 @@ def model(tmp_path: Path) -> Path:
     ids=" ".join,
 )
 def test_the_groups_sum_to_what_cost_says(model: Path, grouped: tuple[str, ...]) -> None:
-    document = asked("inspect", model, "--shape", "b=5", *grouped)
-    cost = asked("cost", model, "--shape", "b=5")
+    document = run_json("inspect", model, "--shape", "b=5", *grouped)
+    cost = run_json("cost", model, "--shape", "b=5")
 
     balance = document["group_balance"]
     found = sum(group["macs"] for group in document["groups"])
@@ -60,7 +60,7 @@ def test_the_groups_sum_to_what_cost_says(model: Path, grouped: tuple[str, ...])
 
 
 def test_each_group_has_its_own(model: Path) -> None:
-    document = asked("inspect", model, "--shape", "b=3", "--by", "scope", "--depth", "1")
+    document = run_json("inspect", model, "--shape", "b=3", "--by", "scope", "--depth", "1")
 
     assert {group["group"]: group["macs"] for group in document["groups"]} == {
         "encoder": 3 * ENCODER,
@@ -78,7 +78,7 @@ def test_the_long_form_has_it_at_the_sizes_of_time_and_the_short_one_has_not(mod
 def test_a_node_of_unknown_work_makes_no_zero(tmp_path: Path) -> None:
     model = made(tmp_path, "custom", more="j = my.domain.Odd(i)", last="j")
 
-    document = asked("inspect", model, "--shape", "b=1", "--by", "scope", "--depth", "1")
+    document = run_json("inspect", model, "--shape", "b=1", "--by", "scope", "--depth", "1")
     text = run_here("inspect", model, "--shape", "b=1", "--by", "scope", "--depth", "1").stdout
 
     (head,) = (group for group in document["groups"] if group["group"] == "head")
@@ -105,7 +105,7 @@ def test_a_comparison_says_what_became_of_it(tmp_path: Path, model: Path) -> Non
         **{"encoder.2.weight": noise(64, 64, seed=2)},
     )
 
-    document = asked("compare", model, other, "--shape", "b=2", "--by", "scope", "--depth", "1")
+    document = run_json("compare", model, other, "--shape", "b=2", "--by", "scope", "--depth", "1")
     text = run_here("compare", model, other, "--shape", "b=2").stdout
 
     pairs = {group["group"]: group["macs"] for group in document["groups"]}

@@ -31,14 +31,14 @@ def product(folder: Path) -> Path:
 
 @pytest.mark.time
 @pytest.mark.usefixtures("newer_runtime")
-def test_a_run_that_is_as_it_is_said_agrees(tmp_path: Path) -> None:
+def test_a_run_that_is_as_predicted_agrees(tmp_path: Path) -> None:
     done = run_here(
         "cost", product(tmp_path), "--shape", "b=2,s=5", "--measured", "--memory", "--format", "json"
     )
 
-    told = json.loads(done.stdout)
-    jsonschema.validate(told, load_schema("cost"))
-    run = told["measured"]
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, load_schema("cost"))
+    run = document["measured"]
     assert (done.returncode, run["verdict"]) == (0, "agrees")
     assert run["at"] == {"b": 2, "s": 5}
     assert run["macs"]["said"] == run["macs"]["measured"] == 2 * 5 * 6 * 4
@@ -52,7 +52,7 @@ def test_a_run_that_is_as_it_is_said_agrees(tmp_path: Path) -> None:
 
 
 @pytest.mark.time
-def test_what_only_the_run_tells_is_counted_from_it(tmp_path: Path) -> None:
+def test_what_only_the_run_shows_is_counted_from_it(tmp_path: Path) -> None:
     text = """
         g (float[b, 2] x) => (float[n, c] y) {
             i = NonZero(x) t = Transpose(i) f = Cast<to = 1>(t) y = MatMul(f, w)
@@ -98,7 +98,7 @@ def test_a_model_that_does_not_run_has_no_answer(tmp_path: Path) -> None:
     assert "onnxruntime does not run it" in done.stderr
 
 
-def test_another_shape_is_told_with_its_value(tmp_path: Path) -> None:
+def test_another_shape_is_reported_with_its_value(tmp_path: Path) -> None:
     path = product(tmp_path)
     walk = Walk(read_model(path))
     list(walk.run())
@@ -112,7 +112,7 @@ def test_another_shape_is_told_with_its_value(tmp_path: Path) -> None:
 
     assert compared.values == 3
     (row,) = compared.differing
-    assert (row.value, row.expression, row.said, row.found) == ("h", "[b, s, 4]", (2, 5, 4), (2, 5, 7))
+    assert (row.value, row.expression, row.predicted, row.found) == ("h", "[b, s, 4]", (2, 5, 4), (2, 5, 7))
 
 
 def test_axes_that_meet_are_equal_until_sizes_say_otherwise(tmp_path: Path) -> None:
@@ -133,12 +133,14 @@ def test_times_stand_beside_the_work_of_each_group(tmp_path: Path) -> None:
     proto = text_model(text, {"w": noise(6, 5), "v": noise(5, 4)})
     for node, name in zip(proto.graph.node, ("/one/MatMul", "/two/MatMul"), strict=True):
         node.name = name
-    asked = ("--shape", "b=3", "--runs", "2", "--optimization", "none", "--by", "scope", "--format", "json")
+    options = ("--shape", "b=3", "--runs", "2", "--optimization", "none", "--by", "scope", "--format", "json")
 
-    done = run_here("time", save(tmp_path, proto), *asked)
+    done = run_here("time", save(tmp_path, proto), *options)
 
-    told = json.loads(done.stdout)
-    jsonschema.validate(told, load_schema("time"))
-    assert told["macs"] == 3 * (6 * 5 + 5 * 4)
-    assert {group["group"]: group["macs"] for group in told["groups"]} == {"one": 90, "two": 60}
-    assert told["macs_per_second"] == pytest.approx(told["macs"] / told["latency_ms"]["mean"] * 1e3)
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, load_schema("time"))
+    assert document["macs"] == 3 * (6 * 5 + 5 * 4)
+    assert {group["group"]: group["macs"] for group in document["groups"]} == {"one": 90, "two": 60}
+    assert document["macs_per_second"] == pytest.approx(
+        document["macs"] / document["latency_ms"]["mean"] * 1e3
+    )

@@ -49,14 +49,14 @@ def test_the_answer_is_the_same_where_the_file_of_the_weights_is_absent(tmp_path
         offset += array.nbytes
     path = save(tmp_path, proto)
     data = tmp_path / "weights.data"
-    ask = ("cost", path, "--shape", "b=2", "--memory", "1GiB", "--format", "json")
+    command = ("cost", path, "--shape", "b=2", "--memory", "1GiB", "--format", "json")
 
     data.write_bytes(b"".join(array.tobytes() for array in weights.values()))
-    there = run_here(*ask)
+    there = run_here(*command)
     data.unlink()
-    absent = run_here(*ask)
+    absent = run_here(*command)
 
     assert (there.returncode, absent.returncode) == (0, 0)
-    told = json.loads(absent.stdout)
-    assert told["totals"]["macs"] == {"expression": "532480*b", "value": 1_064_960}
-    assert json.loads(there.stdout) == told
+    document = json.loads(absent.stdout)
+    assert document["totals"]["macs"] == {"expression": "532480*b", "value": 1_064_960}
+    assert json.loads(there.stdout) == document

@@ -42,12 +42,12 @@ g (float[b, 8] x, int64[b, 2] chosen) => (float[n, 16] y)
 
 
 def measured(folder: object, text: str = EXPERTS, **weights: np.ndarray) -> CostReport:  # type: ignore[type-arg]
-    given = {
+    stored = {
         "zeros": np.zeros(3, np.float32),
         **{f"w{number}": noise(8, 16, seed=number) for number in range(3)},
         **weights,
     }
-    return measure_cost(audit(folder, text_model(text, given)), "op")  # type: ignore[arg-type]
+    return measure_cost(audit(folder, text_model(text, stored)), "op")  # type: ignore[arg-type]
 
 
 def test_all_experts_together_take_each_token_as_often_as_it_is_sent(tmp_path: object) -> None:

@@ -214,7 +214,7 @@ def seen(queries: int, keys: int, offset: int, width: int | None = None) -> int:
 
 
 @given(st.integers(1, 9), st.integers(0, 7), st.one_of(st.none(), st.integers(1, 12)))
-def test_grouped_attention_tells_what_its_mask_throws_away(length: int, past: int, width: int | None) -> None:
+def test_grouped_attention_reports_what_its_mask_discards(length: int, past: int, width: int | None) -> None:
     s, p = symbol("s"), symbol("p")
     heads, groups, head = 4, 2, 8
     settings = {"num_heads": heads, "kv_num_heads": groups, "local_window_size": width or -1}
@@ -314,14 +314,14 @@ def test_a_remainder_of_what_was_filled_up_is_nothing(n: int, width: int) -> Non
 def test_a_floor_that_exporters_spell_out_is_one(n: int, width: int) -> None:
     """`a // b` of integers: the quotient towards 0, less 1 where the remainder and b differ in sign."""
     by = value(data=[width])
-    given = Value(DType.INT64, (), (N,))
-    left = made_of(step_of("Mod", given, by))[0]
+    dividend = Value(DType.INT64, (), (N,))
+    left = made_of(step_of("Mod", dividend, by))[0]
     is_other = made_of(
         step_of("Not", made_of(step_of("Equal", made_of(step_of("Sign", left))[0], value(data=[1])))[0])
     )[0]
     has_rest = made_of(step_of("Cast", left, to=9))[0]
     less = made_of(step_of("Cast", made_of(step_of("And", is_other, has_rest))[0], to=7))[0]
-    (floor,) = made_of(step_of("Sub", made_of(step_of("Div", given, by))[0], less))
+    (floor,) = made_of(step_of("Sub", made_of(step_of("Div", dividend, by))[0], less))
 
     assert less.data == (0,)
     assert floor.data is not None
@@ -348,9 +348,9 @@ def test_a_quotient_is_python_s_at_any_size_and_has_no_factor_that_cancels(
 def test_a_number_that_a_shape_is_made_of_is_quantized_as_in_float(
     number: float, scale: float, kind: tuple[DType, type], zero: int
 ) -> None:
-    given = Value(DType.FLOAT, (), (number,))
+    value = Value(DType.FLOAT, (), (number,))
     by, point = Value(DType.FLOAT, (), (scale,)), Value(kind[0], (), (zero,))
-    (code,) = made_of(step_of("QuantizeLinear", given, by, point))
+    (code,) = made_of(step_of("QuantizeLinear", value, by, point))
     (back,) = made_of(step_of("DequantizeLinear", code, by, point))
 
     limits = np.iinfo(kind[1])
@@ -360,17 +360,17 @@ def test_a_number_that_a_shape_is_made_of_is_quantized_as_in_float(
 
 
 def test_numbers_are_not_quantized_by_what_is_no_one_scale() -> None:
-    given, point = Value(DType.FLOAT, (2,), (1.0, 2.0)), Value(DType.UINT8, (), (0,))
+    values, point = Value(DType.FLOAT, (2,), (1.0, 2.0)), Value(DType.UINT8, (), (0,))
     for scale in (
         Value(DType.FLOAT, (2,), (0.5, 0.25)),
         Value(DType.FLOAT, (), (0.0,)),
         Value(DType.FLOAT, ()),
     ):
-        (code,) = made_of(step_of("QuantizeLinear", given, scale, point))
+        (code,) = made_of(step_of("QuantizeLinear", values, scale, point))
         assert code.data is None
 
 
-def test_two_numbers_that_are_too_large_are_one_where_they_are_asked_for_alike() -> None:
+def test_two_numbers_that_are_too_large_are_equal_where_they_are_computed_alike() -> None:
     a, b = 3**300, 5**200
 
     assert isinstance(a, int)
@@ -419,6 +419,6 @@ def test_operators_that_pick_and_encode_features_move_numbers_and_compute_nothin
     ]
 
     for step, shape in steps:
-        told = replace(step, attached=listed)
-        assert [made.shape for made in made_of(told)] == [shape]
-        assert work(told) == Work()
+        with_attributes = replace(step, attached=listed)
+        assert [made.shape for made in made_of(with_attributes)] == [shape]
+        assert work(with_attributes) == Work()

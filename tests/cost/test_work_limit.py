@@ -20,20 +20,20 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("limit", "code"), [("b=4: 2048", 0), ("b=4: 2047", 1), ("b=1: 512", 0), ("b=5: 2K", 1)]
 )
-def test_the_work_at_the_sizes_is_held_against_the_limit(model: Path, limit: str, code: int) -> None:
+def test_the_work_at_the_sizes_is_compared_with_the_limit(model: Path, limit: str, code: int) -> None:
     assert run_here("check", model, "--max-macs", limit).returncode == code
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "reason"),
     [
         ("2K", "b"),  # no size given
         ("b=4: much", "write it as 'batch=1,sequence=128: 12G'"),
         ("b=1:9:x2: 2K", "a limit has one size for each axis"),
     ],
 )
-def test_a_limit_that_nobody_can_answer_is_not_green(model: Path, limit: str, said: str) -> None:
+def test_a_limit_that_nobody_can_answer_is_not_green(model: Path, limit: str, reason: str) -> None:
     done = run_here("check", model, "--max-macs", limit)
 
     assert done.returncode == 2
-    assert said in done.stdout + done.stderr
+    assert reason in done.stdout + done.stderr

@@ -45,7 +45,7 @@ def found_by_rules() -> set[str]:
     return found | (texts("reconciliation/siblings.py") & {"odd-layer"})
 
 
-def told_by_errors() -> set[str]:
+def ids_of_errors() -> set[str]:
     """Ids in brackets, after a file name or before a sentence."""
     return {
         id_
@@ -58,13 +58,13 @@ def told_by_errors() -> set[str]:
 
 
 def test_every_finding_of_the_sources_is_explained_and_nothing_else():
-    used = found_by_rules() | told_by_errors() | {line.value for line in UNBALANCED}
+    used = found_by_rules() | ids_of_errors() | {line.value for line in UNBALANCED}
 
     assert used == EXPLANATIONS.keys()
 
 
 def test_errors_and_rules_are_both_looked_at():
-    assert {"not-onnx", "truncated", "deep-nesting", "external-escapes"} <= told_by_errors()
+    assert {"not-onnx", "truncated", "deep-nesting", "external-escapes"} <= ids_of_errors()
     assert {"unattributed", "untied-weights", "overlapping-groups", "unknown-dtype"} <= found_by_rules()
 
 
@@ -211,7 +211,7 @@ def escaping() -> onnx.ModelProto:
     return proto
 
 
-MENDED: dict[str, Callable[[], onnx.ModelProto | bytes]] = {
+FIXED: dict[str, Callable[[], onnx.ModelProto | bytes]] = {
     "constant-weights": in_a_constant,
     "duplicate-content": stored_twice,
     "external-escapes": escaping,
@@ -231,12 +231,12 @@ def code_of(id_: str) -> str:
     return "\n".join(text for is_code, text in parts if is_code and not text.startswith("onnxledger "))
 
 
-@pytest.mark.parametrize("id_", MENDED)
-def test_what_mends_a_finding_mends_it_and_saves_what_it_costs(id_, tmp_path, monkeypatch):
+@pytest.mark.parametrize("id_", FIXED)
+def test_the_fix_of_a_finding_removes_it_and_saves_what_it_costs(id_, tmp_path, monkeypatch):
     if "onnx_ir" in code_of(id_):
         pytest.importorskip("onnx_ir")
     monkeypatch.chdir(tmp_path)
-    before = audit_model(save(tmp_path, MENDED[id_]()))
+    before = audit_model(save(tmp_path, FIXED[id_]()))
 
     exec(compile(code_of(id_), id_, "exec"), {})
 
@@ -262,10 +262,10 @@ def wasted(ledger: Ledger) -> int:
     )
 
 
-def test_all_code_that_mends_is_run_here():
+def test_all_code_of_fixes_is_run_here():
     with_code = {id_ for id_ in EXPLANATIONS if code_of(id_)}
 
-    assert with_code == MENDED.keys()
+    assert with_code == FIXED.keys()
 
 
 def test_model_of_a_numpy_default_is_what_fp64_says():

@@ -30,7 +30,7 @@ def costs(ledger: Ledger) -> dict[str, int | None]:
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("f8", 24), ("c16", 48)])
-def test_half_of_what_stands_in_64_bits_is_spared(tmp_path, dtype, expected):
+def test_half_of_what_is_stored_in_64_bits_is_saved(tmp_path, dtype, expected):
     ledger = audit(tmp_path, text_model(LINEAR, {"w": ramp(3, 2).astype(dtype)}))
 
     assert costs(ledger)["fp64-weights"] == expected
@@ -101,8 +101,10 @@ def text_of(ledger: Ledger) -> list[str]:
 def test_text_says_what_a_finding_costs_and_where_to_read_on(tmp_path):
     lines = text_of(wasteful(tmp_path))
 
-    told = [line for line in lines if line.startswith("WARN 2,000 elements that no output depends on: idle")]
-    assert [line.split()[-1] for line in told] == ["[unused-initializer]"]
+    warnings = [
+        line for line in lines if line.startswith("WARN 2,000 elements that no output depends on: idle")
+    ]
+    assert [line.split()[-1] for line in warnings] == ["[unused-initializer]"]
     assert any(line.startswith("wasted 7.81 KiB (") for line in lines)
 
 
@@ -170,13 +172,15 @@ def test_bytes_that_another_tensor_claims_stay(tmp_path, ranges, names, expected
 
 @settings(max_examples=60, deadline=None)
 @given(ranges=RANGES, chosen=st.sets(st.integers(0, 5)))
-def test_freed_bytes_are_those_that_nobody_else_holds(ranges, chosen):
+def test_freed_bytes_are_those_that_no_other_tensor_occupies(ranges, chosen):
     with TemporaryDirectory() as folder:
         ledger = model_of(Path(folder), ranges)
     going = {index for index in chosen if index < len(ranges)}
-    held = {index: {*range(4 * start, 4 * (start + count))} for index, (start, count) in enumerate(ranges)}
-    gone = set().union(*(held[index] for index in going))
-    kept = set().union(*(held[index] for index in held if index not in going))
+    bytes_of = {
+        index: {*range(4 * start, 4 * (start + count))} for index, (start, count) in enumerate(ranges)
+    }
+    gone = set().union(*(bytes_of[index] for index in going))
+    kept = set().union(*(bytes_of[index] for index in bytes_of if index not in going))
 
     assert freed(ledger, *(f"e{index}" for index in sorted(going))) == len(gone - kept)
 

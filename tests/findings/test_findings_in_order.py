@@ -35,8 +35,8 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def inspect(ledger: Ledger, findings: Sequence[Finding]) -> Inspection:
-    told = dataclasses.replace(ledger, findings=tuple(findings))
-    return Inspection(told, group_by(told))
+    with_findings = dataclasses.replace(ledger, findings=tuple(findings))
+    return Inspection(with_findings, group_by(with_findings))
 
 
 def show(report: object, kind: str) -> str:
@@ -53,8 +53,8 @@ def test_the_worst_is_first(ledger: Ledger, kind: str) -> None:
 
 
 def test_the_worst_is_first_where_a_ci_server_lists_properties(ledger: Ledger) -> None:
-    told = dataclasses.replace(ledger, findings=FOUND)
-    report = check_models([Rule("r", "nodes", AtMost(9))], {"m": told}, read=lambda _: told)
+    with_findings = dataclasses.replace(ledger, findings=FOUND)
+    report = check_models([Rule("r", "nodes", AtMost(9))], {"m": with_findings}, read=lambda _: with_findings)
 
     text = show(report, "junit")
 

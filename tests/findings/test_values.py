@@ -15,7 +15,7 @@ from models import audit, noise, ramp, text_model
 from onnx import helper, numpy_helper
 
 from analyzer.account.audit import audit_model
-from analyzer.account.findings.facts import Values, look_at_values
+from analyzer.account.findings.facts import Values, check_values
 from analyzer.account.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, NoPayload, Payload, StoredTensor
 from analyzer.model.content import SAMPLES, Array, ContentMode
@@ -66,7 +66,7 @@ def entry(
 
 def looked(array: Array, role: Role = Role.PARAMETER, content: ContentMode = "sampled") -> tuple[bool, bool]:
     """Return (is constant, is not finite)."""
-    values = look_at_values([entry(array, role)], content)
+    values = check_values([entry(array, role)], content)
     return ((), "w") in values.constant, ((), "w") in values.not_finite
 
 
@@ -97,7 +97,7 @@ def test_fewer_than_two_elements_are_no_constant(array):
 
 
 @pytest.mark.parametrize("role", [Role.BUFFER, Role.QUANTIZATION, Role.CONSTANT, Role.UNATTRIBUTED])
-def test_only_what_is_learned_is_told_to_be_constant(role):
+def test_only_what_is_learned_is_reported_as_constant(role):
     assert looked(np.zeros(4, "f4"), role) == (False, False)
 
 
@@ -115,13 +115,13 @@ def test_nan_is_found_in_every_type(dtype):
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
 @pytest.mark.parametrize(
-    ("role", "is_told"), [(Role.PARAMETER, True), (Role.QUANTIZATION, True), (Role.BUFFER, False)]
+    ("role", "is_reported"), [(Role.PARAMETER, True), (Role.QUANTIZATION, True), (Role.BUFFER, False)]
 )
-def test_infinity_is_found_in_what_is_no_mask(dtype, value, role, is_told):
+def test_infinity_is_found_in_what_is_no_mask(dtype, value, role, is_reported):
     array = np.arange(6).astype(dtype)
     array[3] = value
 
-    assert looked(array, role) == (False, is_told)
+    assert looked(array, role) == (False, is_reported)
 
 
 def test_nan_of_a_buffer_is_found():
@@ -129,7 +129,7 @@ def test_nan_of_a_buffer_is_found():
 
 
 @pytest.mark.parametrize("role", [Role.CONSTANT, Role.UNATTRIBUTED])
-def test_constants_of_the_exporter_may_hold_anything(role):
+def test_constants_of_the_exporter_may_have_any_values(role):
     assert looked(np.array([1, np.nan], "f4"), role) == (False, False)
 
 
@@ -144,17 +144,17 @@ def test_integers_are_not_looked_at():
 def test_codes_of_four_bits_are_always_numbers():
     codes = np.full(4, 15, np.uint8)
 
-    values = look_at_values([entry(codes, dtype=DType.FLOAT4E2M1)], "full")
+    values = check_values([entry(codes, dtype=DType.FLOAT4E2M1)], "full")
 
     assert values == Values(frozenset({((), "w")}))
 
 
-def test_one_broken_tensor_among_many_is_told_alone():
+def test_one_broken_tensor_among_many_is_reported_alone():
     entries = [entry(ramp(5), name=f"w{index}") for index in range(3000)]
     entries[1500] = entry(np.array([1, np.inf], "f4"), name="w1500")
     entries[7] = entry(np.zeros(3, "f2"), name="w7")
 
-    assert look_at_values(entries, "sampled") == Values(frozenset({((), "w7")}), frozenset({((), "w1500")}))
+    assert check_values(entries, "sampled") == Values(frozenset({((), "w7")}), frozenset({((), "w1500")}))
 
 
 # how much of a tensor is examined
@@ -199,9 +199,9 @@ def test_nothing_is_read_where_contents_are_not_looked_at():
     assert len(source.reads) > 2 * reads
 
 
-def test_tensor_whose_elements_cannot_be_had_tells_nothing():
-    assert look_at_values([entry(ramp(5), payload=NoPayload())], "full") == Values()
-    assert look_at_values([entry(ramp(LARGE), payload=NoPayload())], "full") == Values()
+def test_tensor_whose_elements_cannot_be_read_has_no_findings():
+    assert check_values([entry(ramp(5), payload=NoPayload())], "full") == Values()
+    assert check_values([entry(ramp(LARGE), payload=NoPayload())], "full") == Values()
 
 
 def test_every_encoding_is_looked_at():
@@ -219,12 +219,12 @@ def test_every_encoding_is_looked_at():
 
 
 def test_progress_counts_all_that_is_looked_at():
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
     entries = [entry(ramp(4), name=f"w{index}") for index in range(3)] + [entry(ramp(LARGE), name="large")]
 
-    look_at_values(entries, "sampled", lambda *step: told.append(step))
+    check_values(entries, "sampled", lambda *step: steps.append(step))
 
-    assert told == [(3, 4), (4, 4)]
+    assert steps == [(3, 4), (4, 4)]
 
 
 # when equal values deserve a warning, and when every fresh model has them
@@ -268,7 +268,7 @@ def test_one_of_two_matrices_is_not_most_of_a_model(tmp_path: Path, seed: int) -
 
 
 @pytest.mark.parametrize("content", ["sampled", "full"])
-def test_among_many_small_tensors_of_many_types_each_is_told_for_itself(tmp_path, content):
+def test_among_many_small_tensors_of_many_types_each_is_reported_by_itself(tmp_path, content):
     types = ["f2", "f4", "f8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
     weights, constant, broken = {}, set(), set()
     for number in range(60):
@@ -282,7 +282,7 @@ def test_among_many_small_tensors_of_many_types_each_is_told_for_itself(tmp_path
         weights[f"layer.{number}.weight"] = array
     onnx.save(text_model("g (float[1] x) => (float[1] x) {}", weights), tmp_path / "m.onnx")
 
-    values = look_at_values(audit_model(tmp_path / "m.onnx").entries, content)
+    values = check_values(audit_model(tmp_path / "m.onnx").entries, content)
 
     assert {name for _, name in values.constant} == constant
     assert {name for _, name in values.not_finite} == broken

@@ -61,11 +61,11 @@ def test_operators_of_a_lake_and_of_a_report_are_those_of_the_files(
     Path("ops.txt").write_text("\n".join(allowed.split(",")))
     rules = ["--allowed-ops", "ops.txt", "--allowed-domains", "ai.onnx", "--format", "json"]
 
-    said = {
+    runs = {
         name: run_here("check", name, *rules) for name in ("zoo", "lake", zoo / "calls.onnx", "report.json")
     }
 
-    files, lake, file, report = (without_contributors(done.stdout)["rules"] for done in said.values())
+    files, lake, file, report = (without_contributors(done.stdout)["rules"] for done in runs.values())
     assert lake == files
     assert [rule["status"] for rule in report] == [rule["status"] for rule in file]
     assert {rule["status"] for rule in files} <= {"PASS", "FAIL"}
@@ -79,9 +79,9 @@ def test_growth_is_over_the_model_of_the_same_name_in_an_earlier_lake(zoo: Path,
 
     done = run_here("check", "lake", "--max-bytes", "+5 %", "--baseline", "old", "--format", "json")
 
-    said = {rule["model"]: rule["status"] for rule in json.loads(done.stdout)["rules"]}
+    statuses = {rule["model"]: rule["status"] for rule in json.loads(done.stdout)["rules"]}
     assert done.returncode == 1
-    assert said == {
+    assert statuses == {
         "zoo/m0.onnx": "PASS",
         "zoo/m1.onnx": "FAIL",
         "zoo/m2.onnx": "PASS",
@@ -147,8 +147,8 @@ def test_of_a_saved_report_nobody_knows_what_a_run_takes(zoo: Path, limit: tuple
 def test_a_lake_that_no_survey_has_finished_is_no_answer(zoo: Path) -> None:
     survey(zoo, lake=Path("lake"))
     note = Path("lake", "lake.json")
-    told = json.loads(note.read_text())
-    note.write_text(json.dumps({**told, "complete": False}))
+    note_of_lake = json.loads(note.read_text())
+    note.write_text(json.dumps({**note_of_lake, "complete": False}))
 
     done = run_here("check", "lake", "--min-opset", "5")
 
@@ -169,7 +169,7 @@ def test_two_versions_of_one_domain_are_no_version_in_a_lake_or_a_report_either(
     assert all("imports ai.onnx 11 and another" in " ".join(done.stdout.split()) for done in of.values())
 
 
-def test_contents_that_were_looked_at_less_than_is_asked_are_no_answer(zoo: Path) -> None:
+def test_contents_that_were_read_less_than_required_are_no_answer(zoo: Path) -> None:
     survey(zoo, lake=Path("lake"))
     run_here("inspect", zoo / "m0.onnx", "-o", "report.json")
 
@@ -180,7 +180,7 @@ def test_contents_that_were_looked_at_less_than_is_asked_are_no_answer(zoo: Path
     assert run_here("check", "report.json", "--min-opset", "5", "--content", "sampled").returncode == 0
 
 
-def test_a_rule_is_asked_of_each_name_of_a_file(zoo: Path) -> None:
+def test_a_rule_is_evaluated_for_each_name_of_a_file(zoo: Path) -> None:
     (zoo / "a.onnx").symlink_to("m3.onnx")
     survey(zoo, lake=Path("lake"))
     Path("onnxledger.toml").write_text(
@@ -190,14 +190,14 @@ def test_a_rule_is_asked_of_each_name_of_a_file(zoo: Path) -> None:
 
     of_files, of_lake = (run_here("check", name, "--format", "json") for name in ("zoo", "lake"))
 
-    asked = [
+    outcomes = [
         [(rule["name"], rule["status"]) for rule in json.loads(done.stdout)["rules"]]
         for done in (of_files, of_lake)
     ]
-    assert asked == [[("one", "FAIL"), ("other", "FAIL")]] * 2
+    assert outcomes == [[("one", "FAIL"), ("other", "FAIL")]] * 2
 
 
-def test_numbers_without_room_in_a_table_are_said(zoo: Path) -> None:
+def test_numbers_without_room_in_a_table_are_reported(zoo: Path) -> None:
     proto = onnx.load(zoo / "m0.onnx")
     proto.graph.initializer[0].dims[:] = [2**40, 2**40]
     (zoo / "m0.onnx").write_bytes(proto.SerializeToString())

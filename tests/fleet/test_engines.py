@@ -98,7 +98,7 @@ def test_several_processes_here_make_the_same_lake(zoo: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("engine", "library"), [("ray", "ray"), ("dask", "distributed")])
-def test_a_cluster_whose_address_nobody_told_is_refused(
+def test_a_cluster_without_an_address_is_refused(
     engine: str, library: str, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if importlib.util.find_spec(library) is None:  # an import takes seconds

@@ -43,7 +43,7 @@ def test_the_same_weights_are_known_under_other_names_orientations_and_carriers(
     assert rows["b"]["copied_bytes"] == sum(each.nbytes for each in base.values())
 
 
-def test_a_cast_a_quantization_and_a_fine_tune_are_told_from_each_other(
+def test_a_cast_a_quantization_and_a_fine_tune_are_distinguished_from_each_other(
     tmp_path: Path, base: dict[str, Any]
 ) -> None:
     folder = tmp_path / "zoo"
@@ -86,7 +86,7 @@ def test_a_merge_names_both_that_it_is_of(tmp_path: Path, base: dict[str, Any]) 
     assert " + " in merged[0]["of"]
 
 
-def test_constants_and_tiny_tensors_make_no_kin(tmp_path: Path) -> None:
+def test_constants_and_tiny_tensors_make_no_family(tmp_path: Path) -> None:
     folder = tmp_path / "zoo"
     for seed in (5, 6):
         own = weights(seed, a=3, b=5, c=2)

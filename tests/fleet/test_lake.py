@@ -49,16 +49,16 @@ def test_every_table_has_the_keys_of_inspect(zoo: Path, tmp_path: Path) -> None:
     model = str(zoo / "part0" / "m0.onnx")
     ledger = audit_model(model)
     document = to_document(Inspection(ledger, group_by(ledger)))
-    told = {**document, **document["model"], **document["totals"]}
+    expected = {**document, **document["model"], **document["totals"]}
 
     (row,) = ask_lake(tmp_path / "lake", f"SELECT * FROM models WHERE model = '{model}'").records
 
     assert {key: row[key] for key in ("parameters", "stored_bytes", "file_bytes", "nodes", "producer")} == {
-        key: told[key] for key in ("parameters", "stored_bytes", "file_bytes", "nodes", "producer")
+        key: expected[key] for key in ("parameters", "stored_bytes", "file_bytes", "nodes", "producer")
     }
-    assert row["roles"] == told["roles"]
-    assert row["accounts"] == told["accounts"]
-    assert row["opsets"] == told["opsets"]
+    assert row["roles"] == expected["roles"]
+    assert row["accounts"] == expected["accounts"]
+    assert row["opsets"] == expected["opsets"]
     assert not document["findings"]
     for table in ("tensors", "groups", "operators"):
         rows = ask_lake(tmp_path / "lake", f"SELECT * FROM {table} WHERE model = '{model}'").records
@@ -94,7 +94,7 @@ def test_a_second_run_reads_nothing_and_writes_nothing(zoo: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("table", ["models", "files", "tensors", "findings"])
-def test_a_lake_that_lost_a_table_is_mended_by_the_next_run(zoo: Path, tmp_path: Path, table: str) -> None:
+def test_a_lake_that_lost_a_table_is_repaired_by_the_next_run(zoo: Path, tmp_path: Path, table: str) -> None:
     (zoo / "pipe.onnx").unlink()
     survey(zoo, lake=tmp_path / "lake")
     before = content(tmp_path / "lake")
@@ -111,15 +111,15 @@ def test_a_lake_that_lost_a_table_is_mended_by_the_next_run(zoo: Path, tmp_path:
 
 @pytest.mark.parametrize("table", ["models", "groups"])
 @pytest.mark.parametrize("kept", [0, 0.5])
-def test_a_lake_whose_table_was_cut_off_is_mended_by_the_next_run(
+def test_a_lake_whose_table_was_cut_off_is_repaired_by_the_next_run(
     zoo: Path, tmp_path: Path, table: str, kept: float
 ) -> None:
     (zoo / "pipe.onnx").unlink()
     survey(zoo, lake=tmp_path / "lake")
     before = content(tmp_path / "lake")
     place = next((tmp_path / "lake" / table).iterdir())
-    held = place.read_bytes()
-    place.write_bytes(held[: int(kept * len(held))])
+    table_bytes = place.read_bytes()
+    place.write_bytes(table_bytes[: int(kept * len(table_bytes))])
 
     with pytest.raises(UsageError, match="survey again"):
         ask_lake(tmp_path / "lake", f"SELECT count(*) FROM {table}")
@@ -231,12 +231,12 @@ def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are
     done = survey(folder, lake=tmp_path / "lake", **limits)
 
     errors = dict(ask_lake(tmp_path / "lake", "SELECT model, error FROM models").rows)
-    said = {Path(model).stem: error for model, error in errors.items()}
+    error_of = {Path(model).stem: error for model, error in errors.items()}
     assert done.unreadable == 3
-    assert (said["a"], said["z"]) == (None, None)
-    assert "it took more than 5 s" in said["hangs"]
-    assert "signal 11" in said["kills"]
-    assert "bytes of memory" in said["eats"]
+    assert (error_of["a"], error_of["z"]) == (None, None)
+    assert "it took more than 5 s" in error_of["hangs"]
+    assert "signal 11" in error_of["kills"]
+    assert "bytes of memory" in error_of["eats"]
 
     monkeypatch.undo()
     again = survey(folder, lake=tmp_path / "lake", **limits)
@@ -383,16 +383,16 @@ def test_a_person_sees_how_many_are_done_at_which_rate_and_the_time_left(zoo: Pa
     ]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
-    said = b""
+    output = b""
     with contextlib.suppress(OSError):  # Linux raises it once no writer is left
         while part := os.read(ours, 1 << 16):
-            said += part
+            output += part
     os.close(ours)
 
     assert process.wait() == 0
-    assert b"reading models" in said
-    assert b"/22" in said
-    assert re.search(rb"[0-9]+/s.*left", said)
+    assert b"reading models" in output
+    assert b"/22" in output
+    assert re.search(rb"[0-9]+/s.*left", output)
 
 
 def test_a_table_is_plain_parquet(zoo: Path, tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ def test_hostile_names_are_shown_as_they_are_safe(tmp_path: Path) -> None:
 
     assert second.kept == 4
     for style in ("text", "csv", "markdown", "json"):
-        said = run_here("sql", lake, "SELECT model FROM models", "--format", style).stdout
-        assert "\x1b" not in said
-        assert "\u202e" not in said
+        text = run_here("sql", lake, "SELECT model FROM models", "--format", style).stdout
+        assert "\x1b" not in text
+        assert "\u202e" not in text
     shutil.rmtree(lake)

@@ -62,9 +62,9 @@ def test_survey_writes_the_page_too_and_an_answer_may_be_one(lake: Path, tmp_pat
     survey_page, answer = tmp_path / "survey.html", tmp_path / "answer.html"
 
     done = run_here("survey", tmp_path / "zoo", "-o", lake, "-o", survey_page, "--jobs", 1)
-    asked = run_here("sql", lake, "SELECT model FROM models", "-o", answer)
+    queried = run_here("sql", lake, "SELECT model FROM models", "-o", answer)
     run_here("sql", lake, "-o", tmp_path / "page.html")
 
-    assert (done.returncode, asked.returncode) == (0, 0)
+    assert (done.returncode, queried.returncode) == (0, 0)
     assert survey_page.read_text() == (tmp_path / "page.html").read_text()
     assert len(islands(answer.read_text())["Model"]["rows"]) == 18

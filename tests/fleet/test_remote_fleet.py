@@ -40,7 +40,7 @@ def test_little_is_read_of_a_remote_model_and_nothing_of_one_that_has_not_change
     server: CountingServer, listed: Path, tmp_path: Path
 ) -> None:
     first = survey(listed, lake=tmp_path / "lake")
-    asked, sent = len(server.requests), server.sent.total()
+    count_before, sent = len(server.requests), server.sent.total()
     before = content(tmp_path / "lake")
 
     second = survey(listed, lake=tmp_path / "lake")
@@ -48,7 +48,7 @@ def test_little_is_read_of_a_remote_model_and_nothing_of_one_that_has_not_change
     assert (first.read, first.unreadable) == (COUNT, 0)
     assert sent < 0.05 * sum(path.stat().st_size for path in server.folder.iterdir())
     assert (second.read, second.kept) == (0, COUNT)
-    assert len(server.requests) - asked == COUNT
+    assert len(server.requests) - count_before == COUNT
     assert server.sent.total() - sent == COUNT  # one byte each: no payload
     assert content(tmp_path / "lake") == before
     rows = ask_lake(tmp_path / "lake", "SELECT DISTINCT sha256, etag FROM models").rows

@@ -209,7 +209,7 @@ def test_links_to_a_file_are_no_copies(tmp_path: Path) -> None:
     assert answer_question(tmp_path / "lake", "duplicates").records == []
 
 
-def test_growth_is_told_of_external_data_that_alone_has_changed(tmp_path: Path) -> None:
+def test_growth_is_reported_where_only_external_data_has_changed(tmp_path: Path) -> None:
     folder = tmp_path / "zoo"
     folder.mkdir()
     proto = network(weights(1))
@@ -245,7 +245,7 @@ def test_growth_is_over_an_earlier_lake(zoo: Path, lake: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         (["SELECT 1", "--question", "largest"], "give one SELECT"),
         ([], "give one SELECT"),
@@ -253,11 +253,11 @@ def test_growth_is_over_an_earlier_lake(zoo: Path, lake: Path, tmp_path: Path) -
         (["SELECT 1", "-o", "x.pdf"], "no format"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], said: str, lake: Path) -> None:
+def test_what_makes_no_sense_is_refused(arguments: list[str], reason: str, lake: Path) -> None:
     done = run_here("sql", lake, *arguments)
 
     assert done.returncode == 2
-    assert said in done.stderr
+    assert reason in done.stderr
 
 
 def test_a_query_that_takes_much_memory_is_refused(lake: Path) -> None:
@@ -268,20 +268,20 @@ def test_a_query_that_takes_much_memory_is_refused(lake: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("note", "said"),
+    ("note", "reason"),
     [
         ("[" * 100_000, "cannot be read"),
         ('{"format": 2, "shards": ["a-1", "b-2", "a-1"]}', "names a shard twice"),
     ],
 )
-def test_a_note_that_no_survey_wrote_is_refused(note: str, said: str, lake: Path, tmp_path: Path) -> None:
+def test_a_note_that_no_survey_wrote_is_refused(note: str, reason: str, lake: Path, tmp_path: Path) -> None:
     number = json.loads((lake / "lake.json").read_text())["format"]
     (tmp_path / "lake.json").write_text(note.replace('"format": 2', f'"format": {json.dumps(number)}'))
 
     done = run_here("sql", tmp_path, "SELECT 1")
 
     assert done.returncode == 2
-    assert said in done.stderr
+    assert reason in done.stderr
     assert "internal error" not in done.stderr
 
 
@@ -292,7 +292,7 @@ def test_what_is_no_lake_is_refused(tmp_path: Path) -> None:
     assert "is not a lake" in done.stderr
 
 
-def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_path: Path) -> None:
+def test_work_and_memory_of_a_run_are_reported_at_the_sizes_that_a_model_has(tmp_path: Path) -> None:
     """Without sizes, `fits` judges the weights alone; with sizes, it judges a run."""
     (tmp_path / "zoo").mkdir()
     graph = "g (float[batch, 64] x) => (float[batch, 8] y) { y = MatMul(x, w) }"
@@ -302,8 +302,8 @@ def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_pat
     done = run_here("survey", tmp_path / "zoo", "-o", tmp_path / "lake", "--shape", "batch=32,sequence=7")
     assert done.returncode == 0, done.stderr
 
-    said = ask_lake(tmp_path / "lake", "SELECT model, macs, memory_bytes, sizes FROM models").records
-    work = {Path(row["model"]).name: row for row in said}
+    rows = ask_lake(tmp_path / "lake", "SELECT model, macs, memory_bytes, sizes FROM models").records
+    work = {Path(row["model"]).name: row for row in rows}
     assert {name: (row["macs"], row["sizes"]) for name, row in work.items()} == {
         "open.onnx": (32 * 64 * 8, "batch=32"),
         "fixed.onnx": (4 * 64 * 8, ""),
@@ -326,7 +326,7 @@ def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_pat
     assert run_here("check", tmp_path / "lake", "--max-parameters", "511").returncode == 1
 
 
-def test_a_loop_fits_only_with_what_its_body_can_ask_for(tmp_path: Path) -> None:
+def test_a_loop_fits_only_with_what_its_body_can_allocate(tmp_path: Path) -> None:
     (tmp_path / "zoo").mkdir()
     text = """g (float[n, 8] x) => (float[m, n, 8] y) <int64 trip = {100}>
         { z, y = Loop (trip, , x) <body = g (int64 i, bool go, float[n, 8] a)

@@ -28,8 +28,8 @@ def read_variants(key: str) -> dict[str, Any]:
 def tiny_config(key: str, name: str | None = None) -> dict[str, Any]:
     """Return the config of the family's smallest model."""
     base = read_variants(key)["base"]
-    named = {} if name is None else {"architectures": [name]}
-    return {"model_type": load_family(key).model_types[0], **base, **named}
+    class_entry = {} if name is None else {"architectures": [name]}
+    return {"model_type": load_family(key).model_types[0], **base, **class_entry}
 
 
 def tiny_formula(

@@ -88,12 +88,12 @@ def test_a_t5_stack_without_layers_has_no_table_of_positions(name: str, layers: 
 
 
 @pytest.mark.export
-@pytest.mark.parametrize("said", ["n_embd", "hidden_size"])
+@pytest.mark.parametrize("field", ["n_embd", "hidden_size"])
 @pytest.mark.parametrize("changed", ["n_embd", "hidden_size"])
 def test_a_field_that_is_set_is_counted_whatever_the_config_calls_it(
-    tmp_path: Path, said: str, changed: str
+    tmp_path: Path, field: str, changed: str
 ) -> None:
-    path = _saved(tmp_path, {**GPT2, said: 36})
+    path = _saved(tmp_path, {**GPT2, field: 36})
     result = run_here("formula", path, "--set", f"{changed}=48", "--census", "--format", "json")
     assert (result.returncode, json.loads(result.stdout)["difference"]) == (0, 0)
 

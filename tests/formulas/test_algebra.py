@@ -98,7 +98,7 @@ def test_bert_is_printed_as_it_is_written_in_papers() -> None:
     assert total.latex == (r"N \left(12 D^{2} + 13 D\right) + D \left(D + L + T + V + 5\right) + V")
 
 
-def test_a_field_is_kept_where_nobody_asks_for_its_usual_value() -> None:
+def test_a_field_is_kept_where_its_usual_value_is_not_requested() -> None:
     formula = formula_reports.bert()
     layout = Algebra(formula).term(formula.terms[1])
     assert layout is not None

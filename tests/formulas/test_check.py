@@ -38,7 +38,9 @@ def save(folder: Path, manifest: Manifest, weights: dict[str, models.Floats]) ->
     return models.save(folder, models.text_model(TEXT, weights))
 
 
-def test_contents_that_agree_are_said_to(tmp_path: Path, manifest: Manifest, formula: Formula) -> None:
+def test_contents_that_agree_are_reported_as_agreeing(
+    tmp_path: Path, manifest: Manifest, formula: Formula
+) -> None:
     save(tmp_path, manifest, WEIGHTS)
     report, code = answer(tmp_path, "--against", tmp_path / "model.onnx")
     assert (code, report["difference"], report["model"]["matched_by"]) == (0, 0, "contents")
@@ -51,7 +53,7 @@ def test_counts_alone_do_not_say_that_contents_agree(tmp_path: Path, manifest: M
     assert (code, report["difference"], report["model"]["matched_by"]) == (0, 0, "unbalanced")
 
 
-def test_a_file_whose_data_is_missing_does_not_hold_what_it_counts(
+def test_a_file_whose_data_is_missing_does_not_contain_what_it_counts(
     tmp_path: Path, manifest: Manifest, formula: Formula
 ) -> None:
     proto = models.text_model(TEXT, {"second": WEIGHTS["second"]})
@@ -67,7 +69,7 @@ def test_a_file_whose_data_is_missing_does_not_hold_what_it_counts(
     assert (code, report["model"]["errors"]) == (1, [error])
 
 
-def test_names_alone_say_what_they_can(tmp_path: Path, formula: Formula) -> None:
+def test_names_alone_match_what_they_can(tmp_path: Path, formula: Formula) -> None:
     checked = check_formula(formula, None, models.audit(tmp_path, models.text_model(TEXT, WEIGHTS)))
     assert checked.model is not None
     assert (checked.model.matched_by, checked.difference, checked.reasons) == (MatchedBy.NAMES, 0, ())

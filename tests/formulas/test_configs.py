@@ -77,11 +77,11 @@ def test_mistral_without_key_value_heads_has_8_and_with_null_one_for_each_head()
 
 
 @pytest.mark.parametrize(
-    ("said", "window"),
+    ("fields", "window"),
     [({}, 4096), ({"sliding_window": None}, None), ({"sliding_window": 128}, 128)],
 )
-def test_mistral_has_a_window_unless_it_is_null(said: dict[str, Any], window: int | None) -> None:
-    formula = count_config({"model_type": "mistral", **said})
+def test_mistral_has_a_window_unless_it_is_null(fields: dict[str, Any], window: int | None) -> None:
+    formula = count_config({"model_type": "mistral", **fields})
     assert formula is not None
 
     assert isinstance(formula.cache, CacheSize)
@@ -95,7 +95,7 @@ def test_what_the_class_decides_goes_before_what_the_config_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "labels", "origin"),
+    ("fields", "labels", "origin"),
     [
         ({}, 2, "default"),
         ({"num_labels": 7}, 7, "config"),
@@ -109,10 +109,10 @@ def test_what_the_class_decides_goes_before_what_the_config_says() -> None:
         ({"id2label": 3, "num_labels": 7}, 7, "config"),
     ],
 )
-def test_labels_are_counted_where_their_number_is_not_said(
-    said: dict[str, Any], labels: int, origin: str
+def test_labels_are_counted_where_their_number_is_not_in_the_config(
+    fields: dict[str, Any], labels: int, origin: str
 ) -> None:
-    assert value("bert", "num_labels", said) == (labels, origin)
+    assert value("bert", "num_labels", fields) == (labels, origin)
 
 
 @pytest.mark.export
@@ -120,13 +120,13 @@ def test_labels_are_counted_where_their_number_is_not_said(
 def test_transformers_takes_the_number_of_labels_before_their_names(labels: int) -> None:
     import transformers
 
-    said = {"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": labels}
+    fields = {"id2label": {"0": "a", "1": "b", "2": "c"}, "num_labels": labels}
 
-    assert transformers.BertConfig.from_dict(said).num_labels == labels
-    assert value("bert", "num_labels", said) == (labels, "config")
+    assert transformers.BertConfig.from_dict(fields).num_labels == labels
+    assert value("bert", "num_labels", fields) == (labels, "config")
 
 
-def test_the_usual_value_is_told_where_a_config_has_it() -> None:
+def test_the_usual_value_is_reported_where_a_config_has_it() -> None:
     usual = settled("bert", {"hidden_size": 12, "intermediate_size": 48})["intermediate_size"].usual
     other = settled("bert", {"hidden_size": 12, "intermediate_size": 47})["intermediate_size"].usual
 
@@ -164,7 +164,7 @@ def test_what_is_no_size_is_refused_and_named(wrong: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said", "message"),
+    ("key", "fields", "message"),
     [
         ("bert", {"hidden_size": None}, "hidden_size is null; give it a value, or leave it out for 768"),
         ("bert", {"hidden_size": [3, 4]}, "cannot be computed with hidden_size = (3, 4)"),
@@ -209,9 +209,9 @@ def test_what_is_no_size_is_refused_and_named(wrong: object) -> None:
         ("bert", {"model_type": True}, "model_type is True"),
     ],
 )
-def test_a_field_of_the_wrong_kind_is_named(key: str, said: dict[str, Any], message: str) -> None:
+def test_a_field_of_the_wrong_kind_is_named(key: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(FormulaError) as error:
-        count_config({"model_type": key, **said}, source="here")
+        count_config({"model_type": key, **fields}, source="here")
 
     assert str(error.value).startswith("here: ")
     assert message in str(error.value)

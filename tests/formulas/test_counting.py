@@ -291,11 +291,11 @@ def test_huge_sizes_are_exact(key: str) -> None:
         {"architectures": []},
     ],
 )
-def test_what_has_no_closed_form_has_none(config: dict[str, Any]) -> None:
+def test_what_has_no_closed_form_has_no_formula(config: dict[str, Any]) -> None:
     assert count_config(config) is None
 
 
-def test_a_class_is_asked_for_by_its_name_or_that_of_an_auto_class() -> None:
+def test_a_class_is_chosen_by_its_name_or_that_of_an_auto_class() -> None:
     config = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
 
     assert counted(config, model_class="AutoModel").class_name == "BertModel"

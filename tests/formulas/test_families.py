@@ -84,8 +84,10 @@ def test_defaults_are_those_of_the_config_class(key: str) -> None:
             if field.default is not None or field.otherwise is None:
                 # Either the declared default or the value on the instance: the class may replace null by an empty list.
                 made = getattr(config, field.name, None)
-                said = getattr(declared.get(field.name), "default", made)
-                assert field.default in (said, tuple(made) if isinstance(made, list) else made), field.name
+                declared_default = getattr(declared.get(field.name), "default", made)
+                assert field.default in (declared_default, tuple(made) if isinstance(made, list) else made), (
+                    field.name
+                )
 
 
 @pytest.mark.export

@@ -252,7 +252,7 @@ def test_a_family_that_is_like_another_has_its_classes_and_sources_under_its_own
     assert any(part.source.endswith("CamemBERT, CamembertForMaskedLM") for part in family.parts)
 
 
-def test_names_that_nothing_is_said_of_stay_as_they_are() -> None:
+def test_names_stay_as_they_are_without_a_renaming() -> None:
     family = read_family("made", {key: value for key, value in ALIKE.items() if key != "renamed"})
 
     assert {*load_family("roberta").classes} < {*family.classes}

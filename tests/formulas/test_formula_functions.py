@@ -12,7 +12,7 @@ from analyzer.formulas.language import height, sparse_layers, starts, width
 
 
 @given(st.integers(0, 60), st.integers(-2, 9), st.lists(st.integers(-3, 70), max_size=9))
-def test_layers_with_experts_are_counted_as_transformers_asks_for_each(
+def test_layers_with_experts_are_counted_as_transformers_decides_for_each(
     layers: int, step: int, skipped: list[int]
 ) -> None:
     expected = sum(

@@ -114,7 +114,7 @@ def test_larger_blocks_never_take_more(matrix: int, block: int) -> None:
     assert Precision.INT4.nbytes(counted, 2 * block) <= Precision.INT4.nbytes(counted, block)
 
 
-def test_a_block_is_of_32_elements_where_nothing_is_said() -> None:
+def test_a_block_is_of_32_elements_by_default() -> None:
     formula = counted(BERT_BASE)
 
     assert BLOCK == 32

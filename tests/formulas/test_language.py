@@ -186,12 +186,12 @@ def test_what_the_config_does_not_choose_is_left_out(text: str, settled: str) ->
     assert parse_expression(text).settle({"a": 1, "b": 2, "flag": False}).text == settled
 
 
-def test_a_condition_that_is_not_asked_is_not_computed() -> None:
+def test_what_a_condition_does_not_reach_is_not_computed() -> None:
     assert parse_expression("b != 0 and a // b > 1").evaluate({"a": 1, "b": 0}) is False
     assert parse_expression("0 if b == 0 else a // b").count({"a": 1, "b": 0}) == 0
 
 
-def test_names_and_words_are_told_once_and_in_order() -> None:
+def test_names_and_words_are_listed_once_and_in_order() -> None:
     expression = parse_expression("width(b)*a + (b if text in ('x', 'y') or text == 'x' else 2)")
 
     assert set(expression.names) == {"a", "b", "text"}
@@ -342,7 +342,7 @@ def test_what_no_formula_has_is_refused(text: str) -> None:
         parse_expression(text)
 
 
-def test_nothing_is_executed() -> None:
+def test_parsing_executes_nothing() -> None:
     events: list[str] = []
     is_listening = True
 

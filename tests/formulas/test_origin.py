@@ -128,7 +128,7 @@ def test_an_empty_name_is_refused() -> None:
     refused("", UsageError, "the name is empty")
 
 
-def test_a_model_is_told_from_its_config(tmp_path: Path) -> None:
+def test_a_model_is_recognized_by_its_config(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", b"")
 
     refused(path, UsageError, f"name its config first, and the model with --against {path}")
@@ -149,7 +149,7 @@ def test_the_home_of_nobody_is_refused() -> None:
     refused("~no-such-user-here/config.json", UsageError, "neither a path nor the name of a model")
 
 
-def test_links_that_lead_nowhere_are_refused_and_not_asked_of_a_hub(tmp_path: Path) -> None:
+def test_broken_links_are_refused_and_not_looked_up_on_a_hub(tmp_path: Path) -> None:
     loop, one, other, lost = (tmp_path / name for name in ("loop.json", "one", "other", "lost"))
     loop.symlink_to(loop)
     one.symlink_to(other)
@@ -159,7 +159,7 @@ def test_links_that_lead_nowhere_are_refused_and_not_asked_of_a_hub(tmp_path: Pa
         refused(path, FormulaError, "no such file, or not readable")
 
 
-def test_a_config_that_is_a_folder_or_a_loop_is_none(tmp_path: Path) -> None:
+def test_a_folder_or_a_loop_is_no_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     refused(tmp_path, UsageError, "the folder holds no config.json")
 
@@ -213,7 +213,7 @@ def test_a_config_beside_a_checkpoint_is_refused_like_any_other(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000])
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
     path = write(tmp_path / "manifest.json", content)
     answer = run_here("formula", path)
 

@@ -140,13 +140,20 @@ def test_the_page_marks_the_numbers_that_do_not_round() -> None:
     assert len(MODELS) - len(marked) > 55
 
 
-def test_the_page_tells_every_key_of_a_family() -> None:
-    told = set(re.findall(r"`(\w+)`", FORMAT.read_text(encoding="utf-8")))
+def test_the_page_lists_every_key_of_a_family() -> None:
+    documented = set(re.findall(r"`(\w+)`", FORMAT.read_text(encoding="utf-8")))
 
     for record in (Family, Field, Computed, Term, TermPart, Cache, ModelClass):
         keys = {RENAMED.get(key, key) for key in record.__dataclass_fields__}
-        assert keys - {"key", "term"} <= told | {"fields", "values", "terms", "classes", "cache", "parts"}
-    assert {*FUNCTIONS, "like", "renamed"} <= told
+        assert keys - {"key", "term"} <= documented | {
+            "fields",
+            "values",
+            "terms",
+            "classes",
+            "cache",
+            "parts",
+        }
+    assert {*FUNCTIONS, "like", "renamed"} <= documented
 
 
 def test_the_page_weighs_bert_as_the_command_does() -> None:
@@ -157,15 +164,15 @@ def test_the_page_weighs_bert_as_the_command_does() -> None:
     rows = re.findall(
         r"^\| .+? \| .+? \| ([\d,]+) \| ([\d,]+) \| ([-+\d,]+) \|$", PAGE.read_text(), re.MULTILINE
     )
-    told = [tuple(int(each.replace(",", "")) for each in row) for row in rows]
+    numbers = [tuple(int(each.replace(",", "")) for each in row) for row in rows]
     matrices = sum(part.matrix_elements for part in formula.parts)
     vectors = sum(part.vector_elements for part in formula.parts)
     quantized = sum(part.matrix_elements for part in formula.parts if part.term == "blocks")
     others = matrices - quantized
 
     columns = "fp32", "fp16", "int8", "4-bit", "4-bit", "int8"
-    assert [weighed for weighed, _, _ in told] == [weights[column] for column in columns]
-    assert [difference for _, _, difference in told] == [
+    assert [weighed for weighed, _, _ in numbers] == [weights[column] for column in columns]
+    assert [difference for _, _, difference in numbers] == [
         0,
         0,
         others * 15 // 16,
@@ -173,7 +180,7 @@ def test_the_page_weighs_bert_as_the_command_does() -> None:
         others * 55 // 16 + quantized // 16 + 2 * vectors,
         2 * vectors + 381 - matrices // 16,
     ]
-    assert all(measured - weighed == difference for weighed, measured, difference in told)
+    assert all(measured - weighed == difference for weighed, measured, difference in numbers)
 
 
 # presets
@@ -230,7 +237,9 @@ def test_published_fields_stand_in_for_the_hub_and_have_no_weights(no_hub: list[
     ("source", "hint"),
     [("gpt2-meduim", "did you mean gpt2-medium?"), ("zzz", "t5-small, and other published models")],
 )
-def test_a_name_that_is_none_is_told_in_a_short_sentence(source: str, hint: str, no_hub: list[str]) -> None:
+def test_a_name_of_no_model_is_reported_in_a_short_sentence(
+    source: str, hint: str, no_hub: list[str]
+) -> None:
     from exporter import SourceOptions, resolve_source
 
     with pytest.raises(SourceError) as caught:

@@ -25,7 +25,7 @@ def _counts(side: Side, changes: Mapping[str, int]) -> Side:
     return replace(side, counts={**side.counts, **changes})
 
 
-def test_nothing_is_told_of_what_agrees() -> None:
+def test_no_reason_is_reported_for_what_agrees() -> None:
     formula = tiny_formula("bert", "BertForMaskedLM")
     assert find_reasons(formula, side_of(formula)) == ()
 
@@ -75,7 +75,7 @@ def test_a_tied_head_is_named_where_the_config_has_two_matrices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "name", "config", "change", "told"),
+    ("key", "name", "config", "change", "phrase"),
     [
         ("bert", "BertForMaskedLM", {"vocab_size": 522}, {"vocab_size": 528}, "from 522 to 528, a multiple of 16"),
         ("bert", "BertForMaskedLM", {"vocab_size": 522}, {"vocab_size": 576}, "from 522 to 576, a multiple of 64"),
@@ -90,13 +90,13 @@ def test_a_tied_head_is_named_where_the_config_has_two_matrices() -> None:
     ],
 )  # fmt: skip
 def test_a_changed_config_is_found(
-    key: str, name: str, config: dict[str, Value], change: dict[str, Value], told: str
+    key: str, name: str, config: dict[str, Value], change: dict[str, Value], phrase: str
 ) -> None:
     formula, other = tiny_formula(key, name, config=config), tiny_formula(key, name, change, config)
     reasons = _reasons(formula, side_of(other))
     assert reasons
     assert all(reason.certainty is Certainty.EXPLAINED for reason in reasons.values())
-    assert all(told in reason.sentence for reason in reasons.values())
+    assert all(phrase in reason.sentence for reason in reasons.values())
 
 
 def test_an_image_of_another_size_is_found() -> None:
@@ -125,7 +125,7 @@ def test_experts_that_alone_are_missing_are_counted() -> None:
     assert reason.sentence == "3 experts, 1 fewer than the config's 4"
 
 
-def test_dropped_biases_are_told_from_dropped_weights() -> None:
+def test_dropped_biases_are_distinguished_from_dropped_weights() -> None:
     formula = tiny_formula("bert", "BertModel")
     file, key = side_of(formula), "blocks/self-attention"
     dropped = file.vectors[key]
@@ -158,19 +158,19 @@ def test_what_a_reconciliation_knows_goes_first() -> None:
     file, key = side_of(formula), "blocks/feed-forward"
     side = replace(_counts(file, {key: file.counts[key] - 8}), absent={"deduplicated": {key: 8}})
     (reason,) = find_reasons(formula, side)
-    told = "equal to other parameters, which the exporter stored once [deduplicated]"
-    assert (reason.part, reason.elements, reason.sentence) == (key, -8, told)
+    expected = "equal to other parameters, which the exporter stored once [deduplicated]"
+    assert (reason.part, reason.elements, reason.sentence) == (key, -8, expected)
     assert reason.certainty is Certainty.SETTLED
 
 
-def test_a_difference_that_nothing_explains_is_told_as_such() -> None:
+def test_a_difference_that_nothing_explains_is_reported_as_such() -> None:
     formula = tiny_formula("bert", "BertModel")
     file, key = side_of(formula), "blocks/self-attention"
     (reason,) = find_reasons(formula, _counts(file, {key: file.counts[key] - 1}))
     assert (reason.sentence, reason.certainty) == ("nothing explains it", Certainty.UNEXPLAINED)
 
 
-def test_what_belongs_to_no_term_is_told() -> None:
+def test_what_belongs_to_no_term_is_reported() -> None:
     formula = tiny_formula("bert", "BertModel")
     (reason,) = find_reasons(formula, side_of(formula, unmatched={"adapter.weight": 64}))
     assert (reason.part, reason.elements, reason.certainty) == (NO_TERM, 64, Certainty.UNEXPLAINED)
@@ -198,10 +198,10 @@ def _changeable(key: str, name: str) -> list[str]:
     """Names of fields whose change can be named: those with a role, and flags."""
     family = load_family(key)
     fixed = family.classes[name].fixed
-    named = [
+    nameable = [
         each for each in family.fields.values() if each.role is not None or isinstance(each.default, bool)
     ]
-    return [each.name for each in named if each.name not in fixed]
+    return [each.name for each in nameable if each.name not in fixed]
 
 
 CHANGES = [

@@ -84,5 +84,7 @@ def test_names_of_another_family_are_recognized() -> None:
     names = {f"transformer.h.{i}.attn.c_attn.weight": 100 for i in range(12)}
     formula = preset("roberta-base")
     nameless = replace(side_of(formula, unmatched=names), counts={}, vectors={})
-    (told,) = [reason for reason in find_reasons(formula, nameless) if reason.part == NO_TERM]
-    assert told.sentence == "named like those of GPT-2, not of RoBERTa; name the config of that model"
+    (reason_of_names,) = [reason for reason in find_reasons(formula, nameless) if reason.part == NO_TERM]
+    assert (
+        reason_of_names.sentence == "named like those of GPT-2, not of RoBERTa; name the config of that model"
+    )

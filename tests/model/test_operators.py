@@ -68,33 +68,33 @@ def _inputs(schemas: Iterable[Any]) -> dict[tuple[str, str], tuple[int, bool]]:
     return found
 
 
-def _told(domain: str, name: str) -> tuple[int, bool]:
+def _known_inputs(domain: str, name: str) -> tuple[int, bool]:
     known = OPERATORS.get(domain, {}).get(name)
     # A schema lists repeated inputs once: scale, zero point and codes of QLinearConcat are one input.
     return (-1, False) if known is None else (len(known.slots) - max(known.again - 1, 0), known.again > 0)
 
 
-def _untold(schemas: Iterable[Any], *, is_newest: bool) -> list[str]:
+def _find_wrong(schemas: Iterable[Any], *, is_newest: bool) -> list[str]:
     wrong = []
     for (domain, name), (count, is_variadic) in _inputs(schemas).items():
-        told, is_told_variadic = _told(domain, name)
-        if told < count or is_told_variadic != is_variadic or (is_newest and told != count):
-            wrong.append(f"{domain}:{name} {told} told, {count} there")
+        known, is_known_variadic = _known_inputs(domain, name)
+        if known < count or is_known_variadic != is_variadic or (is_newest and known != count):
+            wrong.append(f"{domain}:{name} {known} told, {count} there")
     return wrong
 
 
-def test_every_input_of_every_onnx_operator_is_told_and_none_invented():
+def test_every_input_of_every_onnx_operator_is_known_and_none_invented():
     is_newest = onnx.defs.onnx_opset_version() >= _NEWEST_ONNX
 
-    assert _untold(_onnx_schemas(), is_newest=is_newest) == []
+    assert _find_wrong(_onnx_schemas(), is_newest=is_newest) == []
 
 
-def test_every_input_of_every_operator_that_onnxruntime_registers_is_told_and_none_invented():
+def test_every_input_of_every_operator_that_onnxruntime_registers_is_known_and_none_invented():
     # onnxruntime's copies of ONNX's operators may be older than onnx.
     contributed = [schema for schema in _runtime_schemas() if schema.domain not in ("", "ai.onnx.ml")]
 
-    assert _untold(contributed, is_newest=_is_newest_runtime()) == []
-    assert _untold(_runtime_schemas(), is_newest=False) == []
+    assert _find_wrong(contributed, is_newest=_is_newest_runtime()) == []
+    assert _find_wrong(_runtime_schemas(), is_newest=False) == []
 
 
 def test_what_is_called_standard_is_what_onnx_defines_in_its_own_domain():
@@ -154,11 +154,11 @@ def test_operators_of_one_name_are_told_apart_by_domain(domain: str, op_type: st
     assert {index: known.slot(index) for index in slots} == slots
 
 
-def test_what_is_handed_on_unchanged():
+def test_inputs_that_operators_pass_on_unchanged_are_known():
     def moved(op_type: str) -> list[int]:
         known = OPERATORS.get("", {}).get(op_type)
         assert known is not None
-        return [index for index in range(4) if known.hands_on(index)]
+        return [index for index in range(4) if known.passes_on(index)]
 
     assert (moved("Reshape"), moved("Where"), moved("Concat"), moved("MatMul")) == (
         [0],
@@ -170,7 +170,7 @@ def test_what_is_handed_on_unchanged():
     assert not MOVES & {"DequantizeLinear", "Gather", "Mul", "Where"}
 
 
-def test_a_name_that_a_domain_lacks_is_nobodys():
+def test_a_name_that_a_domain_lacks_is_no_operator():
     def node(domain: str, op_type: str) -> Node:
         return Node((), 0, op_type, domain, "", (), ())
 

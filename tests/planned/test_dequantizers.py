@@ -38,7 +38,7 @@ g (float[n, 4] x, int32[n, 4] other) => (float[n, k] y)
         ),
     ],
 )
-def test_what_is_planned_is_what_runs_and_asks_for(tmp_path: Path, body: str, copies: int) -> None:
+def test_what_is_planned_is_what_a_run_allocates(tmp_path: Path, body: str, copies: int) -> None:
     path = save(tmp_path, text_model(TEXT.replace("BODY", body), {}))
     feeds = {"x": np.ones((3, 4), np.float32), "other": np.ones((3, 4), np.int32)}
     ran = run(path, feeds, "none").nodes

@@ -10,7 +10,7 @@ import pytest
 from models import save, text_model
 
 from analyzer.account.audit import audit_model
-from analyzer.cost.memory.answer import Asked, answer_memory
+from analyzer.cost.memory.answer import MemoryQuery, answer_memory
 from analyzer.cost.memory.opened import open_account
 from tools.memory_matrix.truth import run
 
@@ -50,7 +50,7 @@ WEIGHTS = {"w": np.ones((4, 4), np.float16), "b": np.ones(4, np.float16)}
         pytest.param(17, "s = Shape(x) z = Shape(w) a = Relu(x) c = Reshape(a, s) y = Relu(c)", 2, id="an alias"),
     ],
 )  # fmt: skip
-def test_what_is_planned_is_what_runs_and_asks_for(tmp_path: Path, opset: int, body: str, casts: int) -> None:
+def test_what_is_planned_is_what_a_run_allocates(tmp_path: Path, opset: int, body: str, casts: int) -> None:
     text = TEXT.replace("OPSET", str(opset)).replace("BODY", body)
     path = save(tmp_path, text_model(text, WEIGHTS))
     ran = run(path, {"x": np.ones((3, 4), np.float16)}, "none").nodes
@@ -99,13 +99,14 @@ def test_an_operator_without_any_kernel_is_planned_as_its_function(
 def test_an_operator_of_which_nobody_knows_has_a_line_without_a_number(tmp_path: Path) -> None:
     body = "a = com.microsoft.Gelu(x) y = MatMul(a, w)"
     path = save(tmp_path, text_model(TEXT.replace("OPSET", "17").replace("BODY", body), WEIGHTS))
-    told = {
-        level: answer_memory(audit_model(path), Asked(level=level)).needed.lines for level in (None, "none")
+    lines_of = {
+        level: answer_memory(audit_model(path), MemoryQuery(level=level)).needed.lines
+        for level in (None, "none")
     }
-    (line,) = (line for line in told[None] if line.line == "casts of FLOAT16")
+    (line,) = (line for line in lines_of[None] if line.line == "casts of FLOAT16")
     assert line.value is None
     assert "1 node " in line.note
-    assert all(line.line != "casts of FLOAT16" for line in told["none"])
+    assert all(line.line != "casts of FLOAT16" for line in lines_of["none"])
 
 
 def test_a_cast_that_a_converter_has_put_behind_all_other_nodes(tmp_path: Path) -> None:

@@ -28,19 +28,21 @@ def noise(*dims: int, kind: str = "f4") -> np.ndarray[Any, Any]:
     return (drawn * 20 + 100).astype(kind)
 
 
-def held(folder: Path, op_type: str, feeds: Arrays, weights: Arrays, **attributes: Any) -> tuple[int, int]:
+def session_bytes(
+    folder: Path, op_type: str, feeds: Arrays, weights: Arrays, **attributes: Any
+) -> tuple[int, int]:
     """Return the planned and the actual bytes that a session of one node holds; `order` names its inputs."""
     order = attributes.pop("order", None) or [*feeds, *weights]
     domain = attributes.pop("domain", "")
     out = attributes.pop("out", helper.np_dtype_to_tensor_dtype(next(iter(feeds.values())).dtype))
-    given = [
+    inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()
     ]
     graph = helper.make_graph(
         [helper.make_node(op_type, order, ["y"], domain=domain, **attributes)],
         "node",
-        given,
+        inputs,
         [helper.make_tensor_value_info("y", out, None)],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
@@ -51,7 +53,7 @@ def held(folder: Path, op_type: str, feeds: Arrays, weights: Arrays, **attribute
     path = folder / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
     with open_account(path) as account:
-        return account.held, run(path, dict(feeds), "none").held
+        return account.initial_nbytes, run(path, dict(feeds), "none").requested_before
 
 
 @pytest.fixture
@@ -71,8 +73,10 @@ def test_recurrent_weights(tmp_path: Path, op_type: str, gates: int, hidden: int
         "b": noise(2, 2 * gates * hidden),
     }
     feeds = {"x": noise(5, 2, 7)}
-    said, truth = held(tmp_path, op_type, feeds, weights, hidden_size=hidden, direction="bidirectional")
-    assert said == truth
+    planned, truth = session_bytes(
+        tmp_path, op_type, feeds, weights, hidden_size=hidden, direction="bidirectional"
+    )
+    assert planned == truth
 
 
 @pytest.mark.parametrize(
@@ -89,8 +93,8 @@ def test_recurrent_weights(tmp_path: Path, op_type: str, gates: int, hidden: int
 )
 def test_transposed_convolutions(tmp_path: Path, dims: tuple[int, ...], group: int) -> None:
     feeds = {"x": noise(1, dims[0], *(6 for _ in dims[2:]))}
-    said, truth = held(tmp_path, "ConvTranspose", feeds, {"w": noise(*dims)}, group=group)
-    assert said == truth
+    planned, truth = session_bytes(tmp_path, "ConvTranspose", feeds, {"w": noise(*dims)}, group=group)
+    assert planned == truth
 
 
 @pytest.mark.parametrize("features", [16, 200])
@@ -108,15 +112,15 @@ def test_normalizations_of_halves(
 ) -> None:
     feeds = {name: noise(2, 4, features, kind="f2") for name in ("xs" if domain else "x")}
     weights = {name: noise(features, kind="f2") for name in names}
-    said, truth = held(tmp_path, op_type, feeds, weights, domain=domain)
-    assert said == truth
+    planned, truth = session_bytes(tmp_path, op_type, feeds, weights, domain=domain)
+    assert planned == truth
 
 
 @pytest.mark.parametrize("dims", [(5, 5), (3, 4), (1, 8), (8, 17), (2, 8, 8), (8,)])
 def test_products(tmp_path: Path, dims: tuple[int, ...]) -> None:
     feeds = {"x": noise(2, 4, dims[-2] if len(dims) > 1 else dims[0])}
-    said, truth = held(tmp_path, "MatMul", feeds, {"w": noise(*dims)})
-    assert said == truth
+    planned, truth = session_bytes(tmp_path, "MatMul", feeds, {"w": noise(*dims)})
+    assert planned == truth
 
 
 x86 = pytest.mark.skipif(
@@ -128,7 +132,7 @@ x86 = pytest.mark.skipif(
 @pytest.mark.parametrize("level", [0, 4])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("kind", ["f4", "f2"])
-def test_products_of_few_bits_take_no_more_than_is_said(
+def test_products_of_few_bits_take_no_more_than_planned(
     tmp_path: Path, kind: str, bits: int, level: int
 ) -> None:
     weights = {
@@ -136,7 +140,7 @@ def test_products_of_few_bits_take_no_more_than_is_said(
         "s": noise(17 * 4, kind=kind),
         "b": noise(17, kind=kind),
     }
-    said, truth = held(
+    planned, truth = session_bytes(
         tmp_path,
         "MatMulNBits",
         {"x": noise(4, 60, kind=kind)},
@@ -149,7 +153,7 @@ def test_products_of_few_bits_take_no_more_than_is_said(
         block_size=16,
         accuracy_level=level,
     )
-    assert truth <= said
+    assert truth <= planned
 
 
 @x86
@@ -158,7 +162,7 @@ def test_products_of_few_bits_take_no_more_than_is_said(
     ("dims", "group"), [((32, 16, 3, 3), 1), ((24, 8, 3, 3), 1), ((16, 1, 3, 3), 16), ((32, 4, 3, 3), 2)]
 )
 @pytest.mark.usefixtures("rows_of_this_processor")
-def test_integer_convolutions_take_no_more_than_is_said(
+def test_integer_convolutions_take_no_more_than_planned(
     tmp_path: Path, kind: str, dims: tuple[int, ...], group: int
 ) -> None:
     scale, point = np.array(0.1, np.float32), np.array(0, kind)
@@ -173,20 +177,20 @@ def test_integer_convolutions_take_no_more_than_is_said(
     }
     feeds = {"x": noise(1, dims[1] * group, 6, 6, kind=kind)}
     order = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
-    said, truth = held(tmp_path, "QLinearConv", feeds, weights, order=order, group=group)
-    assert truth <= said <= 2 * truth
+    planned, truth = session_bytes(tmp_path, "QLinearConv", feeds, weights, order=order, group=group)
+    assert truth <= planned <= 2 * truth
 
 
 @x86
 @pytest.mark.usefixtures("rows_of_this_processor")
-def test_quantized_attention_and_recurrence_take_no_more_than_is_said(tmp_path: Path) -> None:
+def test_quantized_attention_and_recurrence_take_no_more_than_planned(tmp_path: Path) -> None:
     one = np.array(0.1, np.float32)
     weights = {"w": noise(32, 96, kind="i1"), "b": noise(96), "xs": one, "ws": one}
     feeds = {"x": noise(1, 4, 32, kind="u1")}
-    said, truth = held(
+    planned, truth = session_bytes(
         tmp_path, "QAttention", feeds, weights, domain=MS, num_heads=2, out=onnx.TensorProto.FLOAT
     )
-    assert truth <= said
+    assert truth <= planned
 
     ones, zeros = np.ones(1, np.float32), np.zeros(1, np.int8)
     weights = {
@@ -199,7 +203,7 @@ def test_quantized_attention_and_recurrence_take_no_more_than_is_said(tmp_path: 
         "rz": zeros,
     }
     order = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
-    said, truth = held(
+    planned, truth = session_bytes(
         tmp_path,
         "DynamicQuantizeLSTM",
         {"x": noise(5, 2, 8)},
@@ -208,4 +212,4 @@ def test_quantized_attention_and_recurrence_take_no_more_than_is_said(tmp_path: 
         domain=MS,
         hidden_size=12,
     )
-    assert truth <= said
+    assert truth <= planned

@@ -14,7 +14,7 @@ from models import noise, save, text_model
 
 from analyzer.account.audit import audit_model
 from analyzer.cost.memory.account import Basis
-from analyzer.cost.memory.answer import Asked, answer_memory, file_of
+from analyzer.cost.memory.answer import MemoryQuery, answer_memory, file_of
 from analyzer.cost.memory.devices import find_device
 from analyzer.cost.memory.fits import find_room
 from analyzer.cost.memory.judged import parse_memory_limit
@@ -64,7 +64,7 @@ def test_the_lines_of_a_small_model(model: Path) -> None:
 
 @pytest.mark.child
 def test_what_is_not_modelled_has_a_line_and_no_number(model: Path) -> None:
-    answer = answer_memory(audit_model(model), Asked(is_gpu=True))
+    answer = answer_memory(audit_model(model), MemoryQuery(is_gpu=True))
     unknown = {line.line: line for line in answer.needed.lines if line.value is None}
     assert set(unknown) == {
         "scratch of kernels",
@@ -82,17 +82,17 @@ def test_the_largest_batch_fits_and_one_more_does_not(model: Path) -> None:
     with open_account(model) as account:
         memory = account.needed({"batch": 37}).total or 0
         more = account.needed({"batch": 38}).total or 0
-    (fit,) = answer_memory(audit_model(model), Asked(memory=memory)).fits
+    (fit,) = answer_memory(audit_model(model), MemoryQuery(memory=memory)).fits
     assert (fit.axis, fit.largest, fit.reason, fit.at) == ("batch", 37, "memory", ())
-    (fit,) = answer_memory(audit_model(model), Asked(memory=more - 1)).fits
+    (fit,) = answer_memory(audit_model(model), MemoryQuery(memory=more - 1)).fits
     assert fit.largest == 37
-    (fit,) = answer_memory(audit_model(model), Asked(memory=100)).fits
+    (fit,) = answer_memory(audit_model(model), MemoryQuery(memory=100)).fits
     assert fit.largest == 0
 
 
 @pytest.mark.child
 def test_a_run_that_does_not_fit_says_from_which_line_on(model: Path) -> None:
-    needed = answer_memory(audit_model(model), Asked(parse_shapes(["batch=100"]))).needed
+    needed = answer_memory(audit_model(model), MemoryQuery(parse_shapes(["batch=100"]))).needed
     room = find_room(needed.lines, needed.total, 20_000)
     assert (room.fits, room.line) == (False, "inputs")
     assert find_room(needed.lines, needed.total, 1 << 20).fits is True
@@ -111,7 +111,7 @@ def test_a_size_that_the_shapes_refuse_ends_the_search(tmp_path: Path) -> None:
     }
     """
     path = save(tmp_path, text_model(text, {"table": np.ones((64, 4), np.float32)}))
-    (fit,) = answer_memory(audit_model(path), Asked(parse_shapes(["length=8"]), memory=1 << 30)).fits
+    (fit,) = answer_memory(audit_model(path), MemoryQuery(parse_shapes(["length=8"]), memory=1 << 30)).fits
     assert (fit.axis, fit.largest, fit.reason) == ("length", 64, "shapes")
 
 
@@ -125,7 +125,7 @@ def test_sizes_that_values_decide_are_not_guessed(tmp_path: Path) -> None:
         y = Add(a, a)
     }
     """
-    answer = answer_memory(audit_model(save(tmp_path, text_model(text))), Asked(memory=1 << 30))
+    answer = answer_memory(audit_model(save(tmp_path, text_model(text))), MemoryQuery(memory=1 << 30))
     assert answer.needed.total is None
     assert answer.needed.peak is None
     assert answer.room is not None
@@ -135,7 +135,7 @@ def test_sizes_that_values_decide_are_not_guessed(tmp_path: Path) -> None:
 
 
 @pytest.mark.child
-def test_nodes_of_nested_graphs_are_told(tmp_path: Path) -> None:
+def test_nodes_of_nested_graphs_are_reported(tmp_path: Path) -> None:
     text = """
     <ir_version: 8, opset_import: ["": 17]>
     agraph (float[4] x, bool c) => (float[4] y)
@@ -146,16 +146,16 @@ def test_nodes_of_nested_graphs_are_told(tmp_path: Path) -> None:
         >
     }
     """
-    needed = answer_memory(audit_model(save(tmp_path, text_model(text))), Asked()).needed
+    needed = answer_memory(audit_model(save(tmp_path, text_model(text))), MemoryQuery()).needed
     assert "2 nodes in graphs" in next(line.note for line in needed.lines if line.line == "nested graphs")
 
 
 @pytest.mark.child
 @pytest.mark.parametrize(
-    ("limit", "code", "said"), [("1kB", 1, "FAIL"), ("50kB", 2, "bodies"), ("1MB", 0, "PASS")]
+    ("limit", "code", "phrase"), [("1kB", 1, "FAIL"), ("50kB", 2, "bodies"), ("1MB", 0, "PASS")]
 )
 def test_a_limit_passes_only_what_bodies_cannot_exceed(
-    limit: str, code: int, said: str, tmp_path: Path
+    limit: str, code: int, phrase: str, tmp_path: Path
 ) -> None:
     text = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -174,14 +174,16 @@ def test_a_limit_passes_only_what_bodies_cannot_exceed(
     result = run_here("check", model, "--max-memory", f"n=500: {limit}")
 
     assert result.returncode == code
-    assert said in result.stdout
+    assert phrase in result.stdout
     fits = run_here("cost", model, "--shape", "n=500", "--memory", limit).stdout
     assert {0: "\nfits", 1: "\nDOES NOT FIT", 2: "\nwhether it fits"}[code] in fits
 
 
 @pytest.mark.child
-@pytest.mark.parametrize("held", ["If", "Loop", "Scan"])
-def test_the_largest_size_that_fits_passes_a_limit_and_one_more_does_not(held: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("op_type", ["If", "Loop", "Scan"])
+def test_the_largest_size_that_fits_passes_a_limit_and_one_more_does_not(
+    op_type: str, tmp_path: Path
+) -> None:
     body = "b = Sin(a) c = Cos(b) d = Tanh(c)"
     node = {
         "If": f"""If (go) <
@@ -191,14 +193,14 @@ def test_the_largest_size_that_fits_passes_a_limit_and_one_more_does_not(held: s
         "Loop": f"""Loop (trip, , x) <body = g (int64 i, bool go, float[n, 8] a) => (bool stay, float[n, 8] d) {{
             stay = Identity(go) {body} }}>""",
         "Scan": f"""Scan (x) <num_scan_inputs = 1, body = g (float[8] a) => (float[8] d) {{ {body} }}>""",
-    }[held]
+    }[op_type]
     text = f"""
     <ir_version: 8, opset_import: ["": 17]>
     agraph (float[n, 8] x, bool go) => (float[n, 8] y) <int64 trip = {{5}}> {{ y = {node} }}
     """
     model = save(tmp_path, text_model(text))
 
-    (fit,) = answer_memory(audit_model(model), Asked(parse_shapes(["n=4"]), memory=1_000_000)).fits
+    (fit,) = answer_memory(audit_model(model), MemoryQuery(parse_shapes(["n=4"]), memory=1_000_000)).fits
 
     assert (fit.axis, fit.reason) == ("n", "memory")
     assert fit.largest is not None
@@ -267,7 +269,7 @@ def test_kernels_of_the_nearest_version_are_taken() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "6", "batch=8: lots", "batch=1:4: 6GiB"])
-def test_limits_that_say_nothing_are_refused(text: str) -> None:
+def test_limits_without_meaning_are_refused(text: str) -> None:
     if text == "6":
         assert parse_memory_limit(text).nbytes == 6
         return
@@ -276,12 +278,12 @@ def test_limits_that_say_nothing_are_refused(text: str) -> None:
 
 
 @pytest.mark.child
-def test_check_holds_what_a_run_takes(model: Path) -> None:
-    said = run_here("check", model, "--max-memory", "batch=8: 1MiB")
-    assert said.returncode == 0, said.stdout + said.stderr
-    said = run_here("check", model, "--max-memory", "batch=8: 1MiB", "--max-memory", "batch=800: 100kB")
-    assert said.returncode == 1
-    assert "max-memory batch=800" in said.stdout
+def test_check_compares_what_a_run_takes_with_its_limit(model: Path) -> None:
+    result = run_here("check", model, "--max-memory", "batch=8: 1MiB")
+    assert result.returncode == 0, result.stdout + result.stderr
+    result = run_here("check", model, "--max-memory", "batch=8: 1MiB", "--max-memory", "batch=800: 100kB")
+    assert result.returncode == 1
+    assert "max-memory batch=800" in result.stdout
 
 
 @pytest.mark.time
@@ -313,23 +315,23 @@ def test_what_needs_onnxruntime_names_the_extra_where_it_is_not_there(
     verified = run_here("verify", model, "--against", model)
 
     assert [each.returncode for each in (checked, planned, measured, verified)] == [2, 2, 2, 2]
-    for told in (checked.stdout, planned.stderr, measured.stderr, verified.stderr):
-        assert 'onnxruntime, which is not installed: pip install "onnxledger[time]"' in " ".join(told.split())
+    for text in (checked.stdout, planned.stderr, measured.stderr, verified.stderr):
+        assert 'onnxruntime, which is not installed: pip install "onnxledger[time]"' in " ".join(text.split())
 
 
 def test_a_level_of_optimization_is_of_a_limit_of_memory(model: Path) -> None:
-    said = run_here("check", model, "--max-nodes", "9", "--optimization", "all")
+    result = run_here("check", model, "--max-nodes", "9", "--optimization", "all")
 
-    assert said.returncode == 2
-    assert "--optimization is for --max-memory; give that too" in said.stderr
+    assert result.returncode == 2
+    assert "--optimization is for --max-memory; give that too" in result.stderr
 
 
 @pytest.mark.parametrize("flag", ["--max-memory", "--max-macs"])
-def test_a_size_of_no_axis_is_told_under_the_flag_that_gave_it(flag: str, model: Path) -> None:
-    said = run_here("check", model, flag, "nope=8: 1G")
+def test_a_size_of_no_axis_is_reported_under_the_flag_that_gave_it(flag: str, model: Path) -> None:
+    result = run_here("check", model, flag, "nope=8: 1G")
 
-    assert said.returncode == 2
-    assert f"{flag}, nope: no " in " ".join(said.stdout.split())
+    assert result.returncode == 2
+    assert f"{flag}, nope: no " in " ".join(result.stdout.split())
 
 
 @pytest.mark.child
@@ -339,17 +341,17 @@ def test_check_answers_nothing_where_nobody_knows(tmp_path: Path) -> None:
     agraph (float[batch, 4] x) => (int64[2, n] y) { a = NonZero(x) y = Add(a, a) }
     """
     path = save(tmp_path, text_model(text))
-    said = run_here("check", path, "--max-memory", "1GiB")
-    assert said.returncode == 2
-    assert "unknown before the run" in " ".join(said.stdout.split())
+    result = run_here("check", path, "--max-memory", "1GiB")
+    assert result.returncode == 2
+    assert "unknown before the run" in " ".join(result.stdout.split())
 
 
 @pytest.mark.child
 def test_cost_says_what_a_run_takes_and_what_fits(model: Path) -> None:
     import json
 
-    said = run_here("cost", model, "--shape", "batch=3", "--memory", "1MiB", "--format", "json")
-    document = json.loads(said.stdout)
+    result = run_here("cost", model, "--shape", "batch=3", "--memory", "1MiB", "--format", "json")
+    document = json.loads(result.stdout)
     assert document["memory_at"] == {"batch": 3}
     assert document["peak"]["value"] == 480
     assert document["peak"]["expression"] == "160*batch"
@@ -369,17 +371,17 @@ def test_cost_says_what_a_run_takes_and_what_fits(model: Path) -> None:
 
 
 @pytest.mark.child
-def test_an_axis_that_is_called_a_number_is_told_from_one(tmp_path: Path) -> None:
+def test_an_axis_that_is_called_a_number_is_distinguished_from_one(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }'
     proto = text_model(text)
     for value in (*proto.graph.input, *proto.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "9"
 
-    said = run_here("cost", save(tmp_path, proto), "--memory", "1GiB").stdout
+    printed = run_here("cost", save(tmp_path, proto), "--memory", "1GiB").stdout
 
-    assert "memory of a run at axis_9=9" in said
-    assert "16 axis_9" in said
-    assert "largest axis_9" in said
+    assert "memory of a run at axis_9=9" in printed
+    assert "16 axis_9" in printed
+    assert "largest axis_9" in printed
 
 
 def test_options_of_memory_want_memory(model: Path) -> None:
@@ -392,14 +394,14 @@ def test_a_local_file_is_planned_from(model: Path) -> None:
 
 
 @pytest.mark.child
-def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Path) -> None:
+def test_a_shape_that_only_the_rules_of_the_cost_know_is_a_size_too(tmp_path: Path) -> None:
     """Only the rules of the cost know `NhwcConv`."""
     text = """agraph (float[batch, 8, 8, 3] x) => (float[batch, 6, 6, 5] y) {
         a = Relu(x) h = com.microsoft.NhwcConv <kernel_shape = [3, 3]> (a, k) y = Relu(h)
     }"""
     path = save(tmp_path, text_model(text, {"k": noise(5, 3, 3, 3)}))
 
-    answer = answer_memory(audit_model(path), Asked(parse_shapes(["batch=7"])))
+    answer = answer_memory(audit_model(path), MemoryQuery(parse_shapes(["batch=7"])))
 
     with open_account(path) as account:
         assert account.needed({"batch": 7}).unknown == ("h",)
@@ -415,7 +417,7 @@ def test_a_value_of_which_the_file_has_no_more_than_a_name_is_a_tensor_too(tmp_p
     proto = text_model(text, {})
     proto.graph.value_info.append(onnx.ValueInfoProto(name="a"))
 
-    answer = answer_memory(audit_model(save(tmp_path, proto)), Asked(parse_shapes(["batch=7"])))
+    answer = answer_memory(audit_model(save(tmp_path, proto)), MemoryQuery(parse_shapes(["batch=7"])))
 
     assert answer.needed.peak is not None
     assert answer.needed.peak.nbytes == 2 * 7 * 8 * 4  # a and y
@@ -435,7 +437,7 @@ def test_functions_that_double_are_refused_before_they_are_expanded(
     ledger = audit_model(save(tmp_path, proto))
 
     with pytest.raises(CostError, match=r"function F\d+ alone would have [\d,]+ nodes"):
-        answer_memory(ledger, Asked())
+        answer_memory(ledger, MemoryQuery())
 
     def infer(*_: object, **__: object) -> None:
         raise AssertionError("shapes are inferred with all calls expanded")
@@ -445,9 +447,9 @@ def test_functions_that_double_are_refused_before_they_are_expanded(
 
 
 @pytest.mark.child
-@pytest.mark.parametrize(("dtype", "is_told"), [(np.float16, True), (np.float32, False)])
+@pytest.mark.parametrize(("dtype", "has_line"), [(np.float16, True), (np.float32, False)])
 def test_a_file_of_halves_says_that_optimizations_take_more(
-    dtype: type[np.generic], is_told: bool, tmp_path: Path
+    dtype: type[np.generic], has_line: bool, tmp_path: Path
 ) -> None:
     half = "float16" if dtype is np.float16 else "float"
     text = f"""
@@ -456,8 +458,8 @@ def test_a_file_of_halves_says_that_optimizations_take_more(
     """
     model = save(tmp_path, text_model(text, {"w": np.ones((64, 64), dtype)}))
 
-    needed = answer_memory(audit_model(model), Asked(parse_shapes(["n=2"]))).needed
+    needed = answer_memory(audit_model(model), MemoryQuery(parse_shapes(["n=2"]))).needed
 
-    assert ("FLOAT16 weights in FLOAT" in {line.line for line in needed.lines}) is is_told
+    assert ("FLOAT16 weights in FLOAT" in {line.line for line in needed.lines}) is has_line
     result = run_here("check", model, "--max-memory", "n=2: 1MB", "--format", "json")
-    assert ("FLOAT16 weights in FLOAT" in result.stdout) is is_told
+    assert ("FLOAT16 weights in FLOAT" in result.stdout) is has_line

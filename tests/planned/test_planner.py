@@ -73,7 +73,7 @@ def test_an_alias_lives_in_its_input_whoever_else_reads_that() -> None:
     assert owners(planned) == [("a", "b"), ("y",)]
 
 
-def test_an_alias_of_an_input_of_the_graph_asks_for_nothing() -> None:
+def test_an_alias_of_an_input_of_the_graph_allocates_nothing() -> None:
     assert owners(program("Reshape x -> a", "Sin a -> y")) == [("y",)]
 
 
@@ -83,7 +83,7 @@ def test_a_kernel_works_in_place_only_where_nobody_else_reads() -> None:
     assert owners(program("Relu x -> a", "Sin a -> y")) == [("a",), ("y",)]
 
 
-def test_outputs_of_the_graph_are_asked_for_and_never_given_back() -> None:
+def test_outputs_of_the_graph_are_allocated_and_never_freed() -> None:
     planned = program("Sin x -> a", "Relu a -> y", "Sin y -> z", outputs="y z")
     plan = plan_buffers(planned, default_order(planned.steps), REUSES)
     assert [(buffer.tenants, buffer.last) for buffer in plan.buffers] == [
@@ -109,7 +109,7 @@ def test_a_reader_in_a_nested_graph_keeps_a_value() -> None:
     assert owners(planned) == [("a", "b"), ("c",), ("y",)]  # a is free after the If: too late for c
 
 
-def test_live_bytes_are_of_first_tenants_from_first_to_last_reader() -> None:
+def test_live_bytes_are_of_first_owners_from_first_to_last_reader() -> None:
     planned = program("Sin x -> a", "Sin a -> b", "Sin b -> c", "Sin c -> y")
     plan = plan_buffers(planned, default_order(planned.steps), REUSES)
     lives = live_nbytes(plan, {"a": 10, "b": 100, "y": 1})

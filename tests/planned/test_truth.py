@@ -11,8 +11,8 @@ from models import save, text_model
 from samples import sampled
 
 from analyzer.account.audit import audit_model
-from analyzer.cost.memory.answer import Asked, answer_memory
-from tools.memory_matrix.cells import WAYS, hold
+from analyzer.cost.memory.answer import MemoryQuery, answer_memory
+from tools.memory_matrix.cells import WAYS, compare_file
 from tools.memory_matrix.truth import run
 
 pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children", "newer_runtime")]
@@ -47,17 +47,20 @@ def block(folder: Path) -> Path:
 
 
 def test_every_node_of_a_block_is_equal_in_every_way(tmp_path: Path) -> None:
-    cells = list(hold(block(tmp_path), "block"))
+    cells = list(compare_file(block(tmp_path), "block"))
     assert {cell.way for cell in cells} == set(WAYS)
     assert len(cells) == 9
-    assert [cell for cell in cells if not cell.is_equal or cell.planned != cell.asked] == []
+    assert [cell for cell in cells if not cell.is_equal or cell.planned != cell.requested] == []
 
 
-def test_packed_weights_are_what_a_session_holds_more(tmp_path: Path) -> None:
+def test_packed_weights_are_what_a_session_takes_more(tmp_path: Path) -> None:
     path = block(tmp_path)
     feeds = {"x": np.ones((2, 5, 16), np.float32)}
-    more = run(path, feeds, "none").held - run(path, feeds, "none", prepacking=False).held
-    lines = {line.line: line.value for line in answer_memory(audit_model(path), Asked()).needed.lines}
+    more = (
+        run(path, feeds, "none").requested_before
+        - run(path, feeds, "none", prepacking=False).requested_before
+    )
+    lines = {line.line: line.value for line in answer_memory(audit_model(path), MemoryQuery()).needed.lines}
     assert lines["prepacked weights"] == more == 4 * (16 * 48 + 16 * 16)
 
 
@@ -72,9 +75,9 @@ def test_packed_weights_of_gemm(tmp_path: Path, depth: int, width: int, turned: 
     shape = (width, depth) if turned else (depth, width)
     path = save(tmp_path, text_model(text, {"w": np.ones(shape, np.float32)}))
     feeds = {"x": np.ones((2, depth), np.float32)}
-    held = run(path, feeds, "none").held
-    lines = {line.line: line.value for line in answer_memory(audit_model(path), Asked()).needed.lines}
-    assert lines["prepacked weights"] == held
+    measured = run(path, feeds, "none").requested_before
+    lines = {line.line: line.value for line in answer_memory(audit_model(path), MemoryQuery()).needed.lines}
+    assert lines["prepacked weights"] == measured
 
 
 @pytest.mark.export
@@ -82,5 +85,5 @@ def test_packed_weights_of_gemm(tmp_path: Path, depth: int, width: int, turned: 
 @pytest.mark.parametrize("name", sampled(["bert", "gpt2", "t5", "resnet"], ["gpt2", "resnet"]))
 def test_every_node_of_an_export_is_equal(exported: Any, name: str) -> None:
     path = Path(exported(name).files.models[0])
-    wrong = [cell for cell in hold(path, name) if not cell.is_equal or cell.planned != cell.asked]
+    wrong = [cell for cell in compare_file(path, name) if not cell.is_equal or cell.planned != cell.requested]
     assert wrong == []

@@ -54,9 +54,9 @@ def interleaved() -> Tensors:
 
 def apart() -> Tensors:
     """Tensors as torch.onnx writes them: first those that kept their names, then the transposed matrices."""
-    named = [each for each in interleaved() if len(each[1]) == 1 or "embeddings" in each[0]]
+    main = [each for each in interleaved() if len(each[1]) == 1 or "embeddings" in each[0]]
     matrices = [shape for name, shape in interleaved() if len(shape) == 2 and "embeddings" not in name]
-    return [*named, *((f"val_{3 * index}", shape[::-1]) for index, shape in enumerate(matrices))]
+    return [*main, *((f"val_{3 * index}", shape[::-1]) for index, shape in enumerate(matrices))]
 
 
 def unlike() -> Tensors:
@@ -97,17 +97,17 @@ def server(tmp_path: Path) -> Iterator[CountingServer]:
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that collects the number of concurrent requests of each round."""
     found: list[int] = []
-    ask = Web.ask
+    request_web = Web.request
 
     def counted(web: Web, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
         found.extend(len(ranges[start : start + AT_ONCE]) for start in range(0, len(ranges), AT_ONCE))
-        return ask(web, url, ranges)
+        return request_web(web, url, ranges)
 
-    monkeypatch.setattr(Web, "ask", counted)
+    monkeypatch.setattr(Web, "request", counted)
     return found
 
 
-def told(model: Model) -> list[object]:
+def describe_tensors(model: Model) -> list[object]:
     return [(tensor.name, tensor.shape, tensor.extent and tensor.extent.offset) for tensor in model.tensors()]
 
 
@@ -119,7 +119,7 @@ def test_bert_in_one_file_takes_25_rounds_and_3_megabytes(server, rounds, layout
     remote = read_model(server.url("model.onnx"))
 
     assert path.stat().st_size > 437_928_960
-    assert told(remote) == told(read_model(path))
+    assert describe_tensors(remote) == describe_tensors(read_model(path))
     assert remote.structure == read_model(path).structure
     assert len(rounds) <= 25
     assert server.sent.total() < 3_000_000
@@ -132,7 +132,7 @@ def test_a_file_in_which_nothing_repeats_is_read_as_well(server, rounds):
 
     remote = read_model(server.url("model.onnx"))
 
-    assert told(remote) == told(read_model(path))
+    assert describe_tensors(remote) == describe_tensors(read_model(path))
     assert len(rounds) < len(unlike()) + 10
     assert server.sent.total() / len(unlike()) < 1 << 15
 
@@ -159,46 +159,46 @@ def test_a_small_model_is_one_request_and_a_check(server, rounds):
 @pytest.mark.parametrize("after", [3, 12, 18])
 def test_a_file_that_changes_between_two_rounds_is_refused(server, monkeypatch, after):
     write(server.folder / "model.onnx", apart())
-    ask, asked = Web.ask, []
+    request_web, requested = Web.request, []
 
     def changing(web: Web, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
-        asked.append(ranges)
-        if len(asked) == after:
+        requested.append(ranges)
+        if len(requested) == after:
             server.switches.etag = '"two"'
-        return ask(web, url, ranges)
+        return request_web(web, url, ranges)
 
-    monkeypatch.setattr(Web, "ask", changing)
+    monkeypatch.setattr(Web, "request", changing)
 
     with pytest.raises(ModelReadError, match="changed while it was read"):
         read_model(server.url("model.onnx"))
-    assert len(asked) == after
+    assert len(requested) == after
 
 
 def test_a_guess_that_another_version_answers_is_a_change(server, monkeypatch):
     write(server.folder / "model.onnx", apart())
-    ask = Web.ask
+    request_web = Web.request
 
     def mixed(web: Web, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
-        answers = ask(web, url, ranges)
+        answers = request_web(web, url, ranges)
         return [*answers[:-1], Answer(answers[-1].body, marks=('"two"', ""))] if len(answers) > 4 else answers
 
-    monkeypatch.setattr(Web, "ask", mixed)
+    monkeypatch.setattr(Web, "request", mixed)
 
     with pytest.raises(ModelReadError, match="changed while it was read"):
         read_model(server.url("model.onnx"))
 
 
-def test_a_server_that_refuses_many_at_a_time_is_asked_for_one(server):
+def test_a_server_that_refuses_many_ranges_at_a_time_is_sent_one(server):
     path = server.folder / "model.onnx"
     write(path, apart())
     server.switches.at_once = 2
 
     remote = read_model(server.url("model.onnx"))
 
-    assert told(remote) == told(read_model(path))
+    assert describe_tensors(remote) == describe_tensors(read_model(path))
 
 
-def test_other_bytes_than_were_asked_for_are_refused(server):
+def test_other_bytes_than_were_requested_are_refused(server):
     write(server.folder / "model.onnx", apart())
     server.switches.content_range = "bytes 5-{last}/{total}"
 
@@ -206,7 +206,7 @@ def test_other_bytes_than_were_asked_for_are_refused(server):
         read_model(server.url("model.onnx"))
 
 
-def test_a_filesystem_that_reads_one_range_at_a_time_is_asked_for_no_guess(tmp_path):
+def test_a_filesystem_that_reads_one_range_at_a_time_gets_no_guess(tmp_path):
     path = tmp_path / "model.onnx"
     write(path, [(f"w{index}", (1 << 13,)) for index in range(60)], nodes=20)
     filesystem = fsspec.filesystem("memory")
@@ -217,7 +217,7 @@ def test_a_filesystem_that_reads_one_range_at_a_time_is_asked_for_no_guess(tmp_p
     finally:
         filesystem.rm("/ahead", recursive=True)
 
-    assert told(remote) == told(read_model(path))
+    assert describe_tensors(remote) == describe_tensors(read_model(path))
     assert remote.traffic is not None
     assert remote.traffic.nbytes < 0.4 * path.stat().st_size
 
@@ -225,13 +225,13 @@ def test_a_filesystem_that_reads_one_range_at_a_time_is_asked_for_no_guess(tmp_p
 def test_what_reading_brought_is_at_hand_for_values(server, rounds):
     write(server.folder / "model.onnx", interleaved())
     remote = read_model(server.url("model.onnx"))
-    asked = len(rounds)
+    before = len(rounds)
 
     near = [tensor for tensor in remote.tensors() if tensor.name == "layer.11.output.bias"]
     far = [tensor for tensor in remote.tensors() if tensor.name == "layer.11.output.weight"]
     middle = np.array([HIDDEN * WIDE // 2])
 
     assert [tensor.payload.array().shape for tensor in near] == [(HIDDEN,)]
-    assert len(rounds) == asked
+    assert len(rounds) == before
     assert far[0].payload.at(middle) is not None
-    assert len(rounds) == asked + 1
+    assert len(rounds) == before + 1

@@ -524,7 +524,7 @@ def test_scalar_has_no_axes_and_an_unknown_rank_no_tuple(tmp_path):
     scalar = helper.make_tensor_value_info("x", TensorProto.BOOL, [])
     unknown = helper.make_tensor_value_info("y", TensorProto.BOOL, None)
 
-    assert [given.dims for given in signature(tmp_path, model_of_signature(scalar, unknown))] == [(), None]
+    assert [value.dims for value in signature(tmp_path, model_of_signature(scalar, unknown))] == [(), None]
 
 
 def test_initializers_that_are_inputs_too_are_left_out(tmp_path):
@@ -534,7 +534,7 @@ def test_initializers_that_are_inputs_too_are_left_out(tmp_path):
 
     graph = read_model(save(tmp_path, proto)).graphs[0]
 
-    assert tuple(given.name for given in graph.signature) == graph.inputs == ("x",)
+    assert tuple(value.name for value in graph.signature) == graph.inputs == ("x",)
 
 
 @pytest.mark.parametrize(
@@ -548,9 +548,9 @@ def test_initializers_that_are_inputs_too_are_left_out(tmp_path):
     ],
 )
 def test_what_is_no_tensor_is_called_what_it_is(tmp_path, proto, kind, dtype):
-    (given,) = signature(tmp_path, model_of_signature(onnx.ValueInfoProto(name="x", type=proto)))
+    (value,) = signature(tmp_path, model_of_signature(onnx.ValueInfoProto(name="x", type=proto)))
 
-    assert (given.kind, given.dtype) == (kind, dtype)
+    assert (value.kind, value.dtype) == (kind, dtype)
 
 
 def test_nested_graphs_have_no_signature(tmp_path):
@@ -562,7 +562,7 @@ def test_nested_graphs_have_no_signature(tmp_path):
 
     main, *nested = read_model(save(tmp_path, text_model(text))).graphs
 
-    assert [given.name for given in main.signature] == ["c", "x"]
+    assert [value.name for value in main.signature] == ["c", "x"]
     assert [graph.signature for graph in nested] == [(), ()]
 
 

@@ -223,13 +223,13 @@ def test_bytes_of_a_node_are_booked_by_what_they_are(length):
     proto.doc_string = "x" * length
     set_metadata(proto, {"note": "text"})
     whole = len(block(1, proto.SerializeToString()))
-    named = sum(len(block(1, name)) for name in ("x", "", "w", "y", "z", "fc"))
+    in_names = sum(len(block(1, name)) for name in ("x", "", "w", "y", "z", "fc"))
     noted = sum(proto.ByteSize() - without(proto, field) for field in ("doc_string", "metadata_props"))
 
     found = accounts(model_of(proto))
 
-    assert (found[NAMES], found[NODE_METADATA]) == (named, noted)
-    assert found[NODES] == whole - named - noted
+    assert (found[NAMES], found[NODE_METADATA]) == (in_names, noted)
+    assert found[NODES] == whole - in_names - noted
 
 
 def without(proto: onnx.NodeProto, field: str) -> int:
@@ -397,7 +397,7 @@ def test_attribute_of_the_functions_caller_is_no_tensor_here():
     assert (list(model.tensors()), model.unread) == ([], ())
 
 
-def test_attribute_of_a_caller_outside_of_any_function_is_told():
+def test_attribute_of_a_caller_outside_of_any_function_is_reported():
     model = model_of(referring())
 
     assert list(model.tensors()) == []
@@ -492,7 +492,7 @@ def test_list_of_nothing_has_no_elements(kind):
     assert attribute_of(AttributeProto(name="a", type=kind)).listed[1:] == (0, 0)
 
 
-def test_list_without_a_type_is_known_by_what_it_holds():
+def test_list_without_a_type_is_recognized_by_its_content():
     """`type` came with IR 2."""
     assert attribute_of(AttributeProto(name="a", floats=[1, 2])).listed == (DType.FLOAT, 2, 8)
 
@@ -529,7 +529,7 @@ def test_long_text_is_counted_and_not_read(nbytes):
 
 
 @pytest.mark.parametrize("sizes", [(BIG + 1, 3), (3, BIG + 1), (BIG + 2, BIG + 1), (BIG + 1, 0)])
-def test_of_several_texts_the_last_holds(sizes):
+def test_of_several_texts_the_last_counts(sizes):
     texts = b"".join(block(4, "x" * size) for size in sizes)
 
     assert attribute_of(texts + integer(20, AttributeProto.STRING)).listed == (DType.STRING, 1, sizes[-1])

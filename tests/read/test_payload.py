@@ -89,7 +89,7 @@ def test_external_elements_are_read_at_any_offset(dtype, offset):
 
 @pytest.mark.parametrize("dtype", NUMERIC)
 @pytest.mark.parametrize("carrier", ["raw", "listed"])
-def test_sparse_values_are_counted_and_not_handed_out(dtype, carrier):
+def test_sparse_values_are_counted_and_not_returned(dtype, carrier):
     values = stored_as(carrier, "w", dtype, [3], 3)
     indices = numpy_helper.from_array(np.array([0, 4, 19], "i8"), "at")
     graph = onnx.GraphProto()
@@ -104,7 +104,7 @@ def test_sparse_values_are_counted_and_not_handed_out(dtype, carrier):
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT6E2M3, DType.FLOAT6E3M2])
-def test_elements_of_six_bits_are_counted_and_not_handed_out(dtype):
+def test_elements_of_six_bits_are_counted_and_not_returned(dtype):
     tensor = tensor_of(stored_as("raw", "w", dtype, [5], 3))
 
     assert (tensor.numel, tensor.nbytes) == (5, 4)
@@ -487,7 +487,7 @@ def test_external_tensor_of_no_elements_is_empty():
     assert payload.sample().shape == (0,)
 
 
-def test_more_dimensions_than_numpy_has_are_counted_and_not_handed_out():
+def test_more_dimensions_than_numpy_has_are_counted_and_not_returned():
     tensor = tensor_of(TensorProto(dims=[1] * 80, data_type=DType.UINT8, raw_data=b"1"))
 
     assert (tensor.numel, tensor.nbytes) == (1, 1)

@@ -42,7 +42,7 @@ def inline(model: Model) -> int:
 # the header
 
 
-def test_opsets_producer_and_version_are_told(tmp_path):
+def test_opsets_producer_and_version_are_read(tmp_path):
     proto = text_model('<ir_version: 9, opset_import: ["" : 18, "my" : 2]> g () => () { }')
     proto.producer_name, proto.producer_version = "pytorch", "2.0"
 
@@ -74,7 +74,7 @@ def test_opset_in_two_pieces_is_two_opsets():
 
 
 @pytest.mark.parametrize("is_text", [True, False])
-def test_path_is_told_as_it_was_given(tmp_path, is_text):
+def test_path_is_reported_as_it_was_given(tmp_path, is_text):
     path = save(tmp_path, linear())
 
     model = read_model(str(path) if is_text else path)
@@ -330,7 +330,7 @@ def test_model_cut_within_a_key_or_length_is_truncated():
             read_model("/memory/model.onnx")
 
 
-def test_field_that_says_too_much_at_the_end_of_a_whole_file_is_not_truncated():
+def test_field_with_too_large_a_length_at_the_end_of_a_whole_file_is_not_truncated():
     node = block(4, "Relu") + b"\x0a\x7f"
 
     with opened(MemoryFile(block(7, block(1, node)))), pytest.raises(ModelReadError, match=r"\[not-onnx\]"):

@@ -37,7 +37,7 @@ def test_ranges_are_read_up_to_the_end_of_the_file(tmp_path, offset, length):
     assert model(tmp_path, content).read(offset, length) == content[offset : offset + length]
 
 
-def test_several_ranges_are_read_in_the_order_they_are_asked_for(tmp_path):
+def test_several_ranges_are_read_in_the_requested_order(tmp_path):
     assert model(tmp_path, b"0123456789").read_ranges([(8, 2), (0, 3), (2, 0)]) == [b"89", b"012", b""]
 
 
@@ -102,8 +102,8 @@ def descriptors(monkeypatch):
     opened: list[int] = []
     real_open, real_close = os.open, os.close
 
-    def count_open(*given: Any) -> int:
-        descriptor = real_open(*given)
+    def count_open(*arguments: Any) -> int:
+        descriptor = real_open(*arguments)
         opened.append(descriptor)
         return descriptor
 
@@ -178,10 +178,10 @@ def test_small_files_of_one_model_are_in_memory_as_far_as_there_is_room(tmp_path
         large, more = source.sibling("large.bin"), source.sibling("more.bin")
         large.read(0, 1), more.read(0, 1)
         contents = [large.view(0, 900_000), more.view(0, 900_000)]
-        assert (large.is_held, more.is_held) == (True, False)
+        assert (large.is_in_memory, more.is_in_memory) == (True, False)
 
     assert [each.tobytes() for each in contents] == [bytes(900_000)] * 2
-    assert not large.is_held
+    assert not large.is_in_memory
 
 
 def test_file_that_is_replaced_while_it_is_open_is_noticed_at_the_end(tmp_path, descriptors):
@@ -229,7 +229,7 @@ def test_copy_for_another_process_opens_the_file_itself(tmp_path):
     "location",
     ["https://host/model.onnx", "hf://me/model/model.onnx", "s3://b/k", "file:///m", "HTTP://H/x", "a+b://c"],
 )
-def test_urls_are_told_from_paths(location):
+def test_urls_are_distinguished_from_paths(location):
     assert is_url(location)
 
 

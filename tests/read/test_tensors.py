@@ -84,7 +84,7 @@ def test_strings_are_counted_with_their_bytes_and_never_read():
 
 
 @pytest.mark.parametrize("number", [0, 99, -1, 2**31 - 1])
-def test_unknown_dtype_is_told_and_its_elements_counted(number):
+def test_unknown_dtype_is_reported_and_its_elements_counted(number):
     model = model_of(raw("w", [3], number, b"\0" * 7))
 
     (tensor,) = model.tensors()
@@ -135,7 +135,7 @@ def test_elements_of_a_shape_beyond_64_bits_are_counted_as_they_are(carrier):
 
 
 @pytest.mark.parametrize("carrier", ["raw", "external"])
-def test_shape_of_hundreds_of_huge_dimensions_is_told_and_no_element_is_counted(carrier):
+def test_shape_of_hundreds_of_huge_dimensions_is_reported_and_no_element_is_counted(carrier):
     """The product of the dimensions has more digits than Python writes out."""
     dims = [2**62] * 300
     proto = (
@@ -165,7 +165,7 @@ def test_shape_of_a_million_dimensions_is_refused():
 
 
 @pytest.mark.parametrize("carrier", [Carrier.INITIALIZER, Carrier.CONSTANT, Carrier.SPARSE_INITIALIZER])
-def test_negative_dimension_is_told_and_no_element_is_counted(carrier):
+def test_negative_dimension_is_reported_and_no_element_is_counted(carrier):
     graph = onnx.GraphProto()
     tensor = raw("bad", [2, -3], TensorProto.FLOAT, b"")
     if carrier is Carrier.INITIALIZER:
@@ -200,13 +200,13 @@ def test_bytes_of_a_tensor_with_a_negative_dimension_are_counted_as_they_stand()
     assert (tensor.numel, tensor.nbytes, tensor.payload.array()) == (0, 16, None)
 
 
-def test_external_tensor_with_a_negative_dimension_is_told_once():
+def test_external_tensor_with_a_negative_dimension_is_reported_once():
     model = model_of(external("w", [-2, -3], location="w.bin", length=4), w_bin=bytes(4))
 
     assert [finding for finding, _, _ in unread(model)] == ["invalid-dims"]
 
 
-def test_list_of_many_dimensions_is_told_by_the_first():
+def test_list_of_many_dimensions_is_reported_by_the_first():
     model = model_of(raw("w", [1] * 20 + [-1], TensorProto.FLOAT, b""))
 
     assert unread(model)[0][2].startswith("a negative dimension in [1, 1, 1, 1, 1, 1, 1, 1, ...]")
@@ -266,7 +266,7 @@ def test_list_of_many_dimensions_is_told_by_the_first():
         ),
     ],
 )
-def test_payload_that_does_not_fit_is_told_and_counted_as_it_stands(proto, sentence):
+def test_payload_that_does_not_fit_is_reported_and_counted_as_it_stands(proto, sentence):
     model = model_of(proto)
 
     (tensor,) = model.tensors()
@@ -287,18 +287,18 @@ def test_bytes_of_all_payloads_of_one_tensor_are_counted():
     assert tensor_of(odd).nbytes == 8 + 3 + 8
 
 
-@pytest.mark.parametrize(("items", "is_told"), [(70_000, False), (1_000_000, True), (5_000, True)])
-def test_long_list_of_numbers_is_held_against_the_bounds_of_its_length(items, is_told):
+@pytest.mark.parametrize(("items", "is_reported"), [(70_000, False), (1_000_000, True), (5_000, True)])
+def test_long_list_of_numbers_is_checked_against_the_bounds_of_its_length(items, is_reported):
     """Beyond 64 KiB, list items are not counted: each takes one to ten bytes."""
     proto = TensorProto(name="w", dims=[items], data_type=DType.INT64, int64_data=[7] * 70_000)
 
     model = model_of(proto)
 
     sentence = f"{items:,} elements of INT64 need {items:,} list items and have 7,000 to 70,000"
-    assert unread(model) == ([("payload-mismatch", "w", sentence)] if is_told else [])
+    assert unread(model) == ([("payload-mismatch", "w", sentence)] if is_reported else [])
 
 
-def test_list_of_floats_that_ends_within_one_is_told():
+def test_list_of_floats_that_ends_within_one_is_reported():
     model = model_of(integer(1, 2) + integer(2, 1) + block(4, bytes(7)) + block(8, "w"))
 
     assert [finding for finding, _, _ in unread(model)] == ["payload-mismatch"]
@@ -316,7 +316,7 @@ def test_field_that_is_repeated_counts_by_its_last():
     assert tensor.payload.array().tobytes() == b"cd"
 
 
-def test_payload_that_another_replaces_is_nobodys():
+def test_payload_that_another_replaces_is_orphaned():
     written = raw("w", [2], TensorProto.INT8, b"ab").SerializeToString()
 
     model = model_of(written + block(9, b"cd"))
@@ -398,13 +398,13 @@ def test_sparse_tensor_counts_its_values_and_its_indices_only_as_bytes(at):
         ((0,), (0, 0, 0), "indices outside its shape [0]"),
     ],
 )
-def test_sparse_tensor_whose_indices_do_not_fit_is_told(dims, at, sentence):
+def test_sparse_tensor_whose_indices_do_not_fit_is_reported(dims, at, sentence):
     model = model_of(sparse("w", dims, at), sparse=True)
 
     assert unread(model) == [("payload-mismatch", "w", sentence)]
 
 
-def test_sparse_tensor_with_fewer_values_than_their_dims_is_told():
+def test_sparse_tensor_with_fewer_values_than_their_dims_is_reported():
     odd = sparse("w")
     odd.values.dims[0] = 99
 
@@ -416,7 +416,7 @@ def test_sparse_tensor_with_fewer_values_than_their_dims_is_told():
     ]
 
 
-def test_what_is_wrong_with_a_sparse_tensors_indices_is_told_by_the_tensors_name():
+def test_what_is_wrong_with_a_sparse_tensors_indices_is_reported_under_the_tensors_name():
     odd = sparse("w")
     odd.indices.dims[0] = 99
 
@@ -435,7 +435,7 @@ def test_sparse_tensor_of_nothing_is_an_empty_tensor():
     )
 
 
-def test_external_indices_are_told_and_not_counted():
+def test_external_indices_are_reported_and_not_counted():
     odd = sparse("w")
     odd.indices.CopyFrom(external("at", [3], TensorProto.INT64, location="w.bin"))
 
@@ -487,7 +487,7 @@ def test_entries_that_the_format_defines_and_nobody_needs_are_ignored():
     assert model_of(proto, w_bin=bytes(16)).unread == ()
 
 
-def test_entries_of_other_names_are_told_and_ignored():
+def test_entries_of_other_names_are_reported_and_ignored():
     model = model_of(external("w", [4], location="w.bin", __class__="x", evil="y"), w_bin=bytes(16))
 
     assert unread(model) == [("unknown-fields", "w", "external data has unknown keys: __class__, evil")]
@@ -529,7 +529,7 @@ def test_external_file_in_a_folder_below_is_named_from_the_model(tmp_path):
         ({}, "external-escapes"),
     ],
 )
-def test_external_data_that_cannot_be_had_is_told_and_the_rest_is_read(tmp_path, fields, finding):
+def test_external_data_that_cannot_be_had_is_reported_and_the_rest_is_read(tmp_path, fields, finding):
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret.bin").write_bytes(bytes(64))
@@ -577,7 +577,7 @@ def test_external_elements_without_a_width_are_as_long_as_their_entry_says(dtype
     assert next(model.tensors()).payload.array() is None
 
 
-def test_external_tensor_with_elements_in_the_file_too_is_told_and_those_are_nobodys():
+def test_external_tensor_with_elements_in_the_file_too_is_reported_and_those_are_orphaned():
     odd = external("w", [4], location="w.bin")
     odd.raw_data = bytes(16)
 
@@ -602,10 +602,10 @@ def test_external_data_without_the_flag_is_ignored():
 
 def test_file_of_many_tensors_is_looked_at_once():
     class Counting(MemoryFile):
-        asked = 0
+        lookups = 0
 
         def sibling(self, location: str) -> MemoryFile:
-            self.asked += 1
+            self.lookups += 1
             return super().sibling(location)
 
     tensors = [external(f"w{index}", [1], location="w.bin", offset=4 * index) for index in range(50)]
@@ -615,7 +615,7 @@ def test_file_of_many_tensors_is_looked_at_once():
 
     model = read_memory(source)
 
-    assert source.asked == 2
+    assert source.lookups == 2
     assert len(model.unread) == 50
     assert [file.path for file in model.files] == ["model.onnx", "w.bin"]
 
@@ -640,7 +640,7 @@ def test_hub_cache_is_read_through_its_links(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_pipe_as_external_data_is_told_at_once(tmp_path):
+def test_pipe_as_external_data_is_reported_at_once(tmp_path):
     os.mkfifo(tmp_path / "w.bin")
 
     model = with_external(tmp_path, location="w.bin")
@@ -660,8 +660,10 @@ def test_empty_list_beside_the_one_that_counts_is_no_mismatch(tmp_path):
 
 def alike(name: str | bytes, value: float = 1) -> bytes:
     """Encode a tensor of two floats as nearly every writer does: shape, type, name, elements."""
-    given = name.encode() if isinstance(name, str) else name
-    return integer(1, 2) + integer(2, 1) + block(8, given) + block(9, np.full(2, value, np.float32).tobytes())
+    encoded = name.encode() if isinstance(name, str) else name
+    return (
+        integer(1, 2) + integer(2, 1) + block(8, encoded) + block(9, np.full(2, value, np.float32).tobytes())
+    )
 
 
 ODD = {
@@ -695,7 +697,7 @@ def test_tensor_among_many_alike_is_what_it_is_alone(odd):
 
     together, apart = model_of(*written), [model_of(content) for content in written]
 
-    def told(model: Model) -> list[tuple[object, ...]]:
+    def describe_tensors(model: Model) -> list[tuple[object, ...]]:
         return [
             (
                 t.name,
@@ -709,7 +711,7 @@ def test_tensor_among_many_alike_is_what_it_is_alone(odd):
             for t in model.tensors()
         ]
 
-    assert told(together) == [row for model in apart for row in told(model)]
+    assert describe_tensors(together) == [row for model in apart for row in describe_tensors(model)]
     assert unread(together) == [row for model in apart for row in unread(model)]
     for account in (NAMES, TENSORS, ORPHANED, UNKNOWN):
         assert dict(together.structure).get(account, 0) == sum(

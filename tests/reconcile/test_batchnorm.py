@@ -105,7 +105,7 @@ def test_fold_of_a_norm_without_parameters_makes_a_bias(tmp_path):
     assert (result.onnx_parameters, result.balanced) == (26, True)
 
 
-def test_fold_tells_the_norm_and_the_largest_error(tmp_path):
+def test_fold_names_the_norm_and_the_largest_error(tmp_path):
     result = reconcile(tmp_path, stored(**fold()), known())
 
     weight = next(p for p in result.parameters if p.name == "conv.weight")
@@ -193,7 +193,7 @@ def test_each_norm_is_folded_once(tmp_path):
     assert lines_of(result)["other.weight"] == "differing"
 
 
-def test_shapes_alone_presume_a_fold(tmp_path):
+def test_shapes_alone_suggest_a_fold(tmp_path):
     result = reconcile(tmp_path, stored(**fold()), known(), "none")
 
     assert bridge_of(result) == {"named": (1, 24, 0, 0), "folded-batchnorm": (2, 4, -2, -2)}

@@ -120,18 +120,22 @@ def test_what_unbalances_is_an_error_and_what_balances_is_none(tmp_path):
     assert severities == {"missing": "error", "unexpected": "error", "untied-weights": "warning"}
 
 
-@pytest.mark.parametrize("asked", [None, "none", "sampled", "full"])
-def test_verdict_says_how_far_values_were_compared(tmp_path, asked):
+@pytest.mark.parametrize("requested", [None, "none", "sampled", "full"])
+def test_verdict_says_how_far_values_were_compared(tmp_path, requested):
     proto = text_model(
         'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": ramp(3, 2)}
     )
     manifest = manifest_of(parameter("fc.weight", ramp(3, 2)))
 
-    described = reconcile(tmp_path, proto, manifest, asked)
-    at_hand = reconcile(tmp_path, proto, manifest, asked, {"fc.weight": ramp(3, 2)})
-    bare = reconcile(tmp_path, proto, without_values(manifest), asked if asked == "none" else None)
+    described = reconcile(tmp_path, proto, manifest, requested)
+    at_hand = reconcile(tmp_path, proto, manifest, requested, {"fc.weight": ramp(3, 2)})
+    bare = reconcile(tmp_path, proto, without_values(manifest), requested if requested == "none" else None)
 
-    assert (described.content, at_hand.content, bare.content) == (asked or "full", asked or "full", "none")
+    assert (described.content, at_hand.content, bare.content) == (
+        requested or "full",
+        requested or "full",
+        "none",
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ def test_verdict_says_how_far_values_were_compared(tmp_path, asked):
         ("full", {"whole": 6, "sampled": 0, "none": 4}),
     ],
 )
-def test_elements_are_told_by_how_far_their_values_were_compared(tmp_path, content, compared):
+def test_elements_are_counted_by_how_far_their_values_were_compared(tmp_path, content, compared):
     proto = text_model(
         'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }', {"fc.weight": ramp(3, 2)}
     )
@@ -220,19 +224,19 @@ def test_reconciling_leaves_the_ledger_as_it_was(tmp_path):
     assert ledger.entries == before
 
 
-def test_bytes_that_are_read_are_told_out_of_all_that_are_stored(tmp_path):
+def test_progress_reports_the_bytes_read_out_of_all_that_are_stored(tmp_path):
     weight = ramp(20, 30)
     proto = text_model('g (float[1,30] x) => (float[1,20] y) { y = MatMul(x, "w") }', {"w": weight.T.copy()})
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
 
     reconcile_ledger(
         audit(tmp_path, proto),
         manifest_of(parameter("fc.weight", weight)),
-        progress=lambda *step: told.append(step),
+        progress=lambda *step: steps.append(step),
     )
 
-    assert told
-    assert told[-1] == (2400, 2400)
+    assert steps
+    assert steps[-1] == (2400, 2400)
 
 
 # explanations of the bridge's lines: each has every field, once
@@ -252,7 +256,7 @@ def test_a_line_that_changes_values_names_what_was_moved_and_copied_besides(line
 
 
 @everyone
-def test_a_line_that_balances_says_nothing_is_wrong_and_one_that_does_not_says_it_of_one_and_of_many(
+def test_lines_that_do_not_balance_have_a_sentence_for_one_and_for_many(
     line: Line,
 ) -> None:
     assert len(set(MEANINGS[line].unbalanced)) == (2 if line in UNBALANCED else 0)
@@ -309,9 +313,7 @@ def test_the_lines_that_keep_an_account_from_balancing_are_these() -> None:
         ),
     ],
 )
-def test_the_lines_on_which_values_are_kept_rounded_coded_computed_or_nobodys_are_these(
-    values: str, names: str
-) -> None:
+def test_lines_are_grouped_by_what_became_of_their_values(values: str, names: str) -> None:
     assert [line.value for line, meaning in MEANINGS.items() if meaning.values == values] == names.split()
 
 
@@ -324,7 +326,7 @@ def test_the_lines_of_a_cut_table_and_of_what_has_no_tensor_are_these() -> None:
 
 
 @everyone
-def test_yes_and_no_are_said_as_such_and_sentences_begin_and_end_with_a_word(line: Line) -> None:
+def test_booleans_are_printed_as_yes_and_no_and_sentences_begin_and_end_with_a_word(line: Line) -> None:
     meaning = MEANINGS[line]
 
     assert {type(meaning.is_cut), type(meaning.has_tensor)} == {bool}

@@ -117,7 +117,7 @@ def test_an_operator_behind_a_function_of_a_runtimes_domain_counts_as_that_opera
     ],
     ids=["MatMul", "Einsum", "sliced", "fused"],
 )
-def test_a_matrix_of_nobodys_that_is_multiplied_by_is_unexplained(nodes, tmp_path):
+def test_an_unknown_matrix_that_is_multiplied_by_is_unexplained(nodes, tmp_path):
     weights = {"w": noise(8, 8), "v": noise(8, 8, seed=1)}
     proto = text_model(f"g (float[8,8] x) => (float[8,8] y) {{ {nodes} }}", weights)
     proto = dynamo_like(proto, folded={"v": ["val_7"]})
@@ -128,7 +128,7 @@ def test_a_matrix_of_nobodys_that_is_multiplied_by_is_unexplained(nodes, tmp_pat
     assert bridge_of(result)["unexplained"][:2] == (1, 64)
 
 
-def test_a_first_state_of_zeros_that_is_multiplied_is_no_weight_of_nobodys(tmp_path):
+def test_a_first_state_of_zeros_that_is_multiplied_is_no_unexplained_weight(tmp_path):
     w, state = noise(8, 8), np.zeros((8, 8), "f4")
     text = """g (float[8,8] x) => (float[8,8] y) {
         q = QuantizeLinear(val_7, scale, zero) s = DequantizeLinear(q, scale, zero)
@@ -137,9 +137,9 @@ def test_a_first_state_of_zeros_that_is_multiplied_is_no_weight_of_nobodys(tmp_p
     codes = {"scale": np.array(0.5, "f4"), "zero": np.array(0, np.uint8)}
     manifest = manifest_of(*parameters_of({"w": w}))
 
-    def ask(stored):
+    def reconcile_with(stored):
         proto = text_model(text, {"w": w, "val_7": stored, **codes})
         return reconcile(tmp_path, dynamo_like(proto, folded={"val_7": ["val_3"]}), manifest, "full")
 
-    assert ask(state).balanced
-    assert not ask(noise(8, 8, seed=1)).balanced
+    assert reconcile_with(state).balanced
+    assert not reconcile_with(noise(8, 8, seed=1)).balanced

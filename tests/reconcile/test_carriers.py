@@ -138,7 +138,7 @@ FLOW: dict[str, tuple[str, dict[str, Array]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(FLOW))
-def test_data_that_computes_is_told_whatever_carries_it(tmp_path: Path, name: str) -> None:
+def test_data_that_computes_is_reported_whatever_carries_it(tmp_path: Path, name: str) -> None:
     nodes, stored = FLOW[name]
     result = against(tmp_path, model(nodes, stored))
 
@@ -237,7 +237,7 @@ NODES = {
 
 
 @pytest.mark.parametrize("name", sorted(NODES))
-def test_data_of_nodes_is_told_as_well(tmp_path: Path, name: str) -> None:
+def test_data_of_nodes_is_reported_as_well(tmp_path: Path, name: str) -> None:
     result = against(tmp_path, NODES[name]())
 
     assert not result.balanced
@@ -262,7 +262,7 @@ def test_what_is_made_when_the_model_runs_is_in_no_file_and_changes_no_count(tmp
     assert [(finding.id, finding.subjects) for finding in result.findings] == [("opaque", ("r",))]
 
 
-def test_what_is_told_is_counted_as_stored(tmp_path: Path) -> None:
+def test_what_is_reported_is_counted_as_stored(tmp_path: Path) -> None:
     nodes, stored = FLOW["a pattern of indices"]
 
     assert bridge_of(against(tmp_path, model(nodes, stored)))["opaque"] == (1, 64, 0, 64)
@@ -286,7 +286,7 @@ def test_a_name_that_buffers_have_explains_nothing(tmp_path: Path) -> None:
     assert not against(tmp_path, proto).balanced
 
 
-def test_what_is_computed_of_a_held_weight_when_the_model_runs_is_explained(tmp_path: Path) -> None:
+def test_what_is_computed_of_a_matched_weight_when_the_model_runs_is_explained(tmp_path: Path) -> None:
     gain = noise(64, seed=8)
     nodes = 'n = LpNormalization(h) s = Add("norm.weight", one) y = Mul(n, s)'
     proto = model(nodes, {"norm.weight": gain, "one": np.asarray(1, "f4")})
@@ -294,7 +294,7 @@ def test_what_is_computed_of_a_held_weight_when_the_model_runs_is_explained(tmp_
     assert against(tmp_path, proto, parameter("norm.weight", gain)).balanced
 
 
-def test_what_is_added_to_a_held_weight_is_not(tmp_path: Path) -> None:
+def test_what_is_added_to_a_matched_weight_is_not_explained(tmp_path: Path) -> None:
     proto = text_model(
         'g (float[1,8] x) => (float[1,8] y) { w = Add("fc.weight", v) y = MatMul(x, w) }',
         {"fc.weight": W, "v": PLANTED},
@@ -303,7 +303,7 @@ def test_what_is_added_to_a_held_weight_is_not(tmp_path: Path) -> None:
     assert not against(tmp_path, proto).balanced
 
 
-def test_scales_of_codes_that_are_held_are_explained(tmp_path: Path) -> None:
+def test_scales_of_matched_codes_are_explained(tmp_path: Path) -> None:
     codes = quantized("w", W, axis=1)
     nodes = "d = DequantizeLinear<axis=1>(w_quantized, w_scale, w_zero_point) y = MatMul(x, d)"
     proto = text_model(f"g (float[1,8] x) => (float[1,8] y) {{ {nodes} }}", codes)
@@ -376,12 +376,12 @@ def test_what_exporters_make_stays_quiet(tmp_path: Path, name: str) -> None:
 # sizes that are too small to report
 
 
-@pytest.mark.parametrize(("count", "told"), [(10, False), (11, True)])
-def test_up_to_10_numbers_may_stand_at_a_place(tmp_path: Path, count: int, told: bool) -> None:
+@pytest.mark.parametrize(("count", "is_reported"), [(10, False), (11, True)])
+def test_up_to_10_numbers_may_stand_at_a_place(tmp_path: Path, count: int, is_reported: bool) -> None:
     numbers = np.random.default_rng(1).standard_normal((count, 1)).astype("f4")
     proto = with_origins(model("y = Sub(h, v)", {"v": numbers}), {"v": {INPUT_KIND: "CONSTANT_TENSOR"}})
 
-    assert against(tmp_path, proto).balanced != told
+    assert against(tmp_path, proto).balanced != is_reported
 
 
 def test_many_places_of_few_numbers_are_much(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_many_places_of_few_numbers_are_much(tmp_path: Path) -> None:
 # a checkpoint
 
 
-def test_the_same_is_said_against_a_checkpoint(tmp_path: Path) -> None:
+def test_the_same_is_reported_against_a_checkpoint(tmp_path: Path) -> None:
     ledger = audit(tmp_path, model(*FLOW["a pattern of indices"]))
     known = manifest_of(parameter("fc.weight", W))
 
@@ -428,9 +428,9 @@ def value(array: Array, *parameters: str, module: str = "") -> Traced:
 
 
 def run(folder: Path, manifest: Manifest, speed: Array = SPEED, *, scope: str = "") -> Reconciliation:
-    held = {"ones": np.ones(24, "f4"), "speed": speed, "growth": GROWTH, "l.weight": WEIGHT}
-    held |= {"axis": np.array(0), "shape": np.array([4, 6])}
-    proto = with_scopes(text_model(BODY, held), {"shape": scope, "add": scope})
+    stored = {"ones": np.ones(24, "f4"), "speed": speed, "growth": GROWTH, "l.weight": WEIGHT}
+    stored |= {"axis": np.array(0), "shape": np.array([4, 6])}
+    proto = with_scopes(text_model(BODY, stored), {"shape": scope, "add": scope})
     return reconcile(folder, proto, manifest)
 
 
@@ -445,7 +445,7 @@ def test_what_the_program_computes_too_is_pytorchs(tmp_path: Path) -> None:
     assert run(tmp_path, with_program(value(TABLE))).balanced
 
 
-def test_so_it_is_with_its_axes_turned(tmp_path: Path) -> None:
+def test_the_programs_value_is_explained_with_its_axes_turned_too(tmp_path: Path) -> None:
     assert run(tmp_path, with_program(value(np.ascontiguousarray(TABLE.T)))).balanced
 
 
@@ -468,18 +468,18 @@ def changed(place: tuple[int, int]) -> Array:
     ],
     ids=["no program", "no value", "first", "one", "turned round", "half", "negated"],
 )
-def test_what_it_does_not_is_somebodys(manifest: Manifest, tmp_path: Path) -> None:
+def test_unexplained_data_is_opaque(manifest: Manifest, tmp_path: Path) -> None:
     result = run(tmp_path, manifest)
 
     assert not result.balanced
     assert {line.key[1]: line.line.value for line in result.entries}["speed"] == "opaque"
 
 
-def test_other_numbers_in_its_place_are_told(tmp_path: Path) -> None:
+def test_other_numbers_in_its_place_are_reported(tmp_path: Path) -> None:
     assert not run(tmp_path, with_program(value(TABLE)), np.array(0.38, "f4")).balanced
 
 
-def test_another_modules_value_is_none_of_this_one(tmp_path: Path) -> None:
+def test_a_value_of_another_module_does_not_explain_this_one(tmp_path: Path) -> None:
     manifest = with_program(value(TABLE, module="encoder.positions"))
 
     assert run(tmp_path, manifest, scope="encoder.positions").balanced
@@ -516,10 +516,10 @@ NORM = """g (float[2,6] x) => (float[2,6] y) {
 
 
 def normed(folder: Path, **fields: object) -> Reconciliation:
-    held = {"ones": np.ones(6, "f4"), "zeros": np.zeros(6, "f4"), "w": noise(6, 6, seed=3)}
-    proto = with_scopes(text_model(NORM, held), {"norm": "norm"})
+    stored = {"ones": np.ones(6, "f4"), "zeros": np.zeros(6, "f4"), "w": noise(6, 6, seed=3)}
+    proto = with_scopes(text_model(NORM, stored), {"norm": "norm"})
     free = parameter("mask_embedding", noise(6, seed=4), **fields)
-    manifest = replace(manifest_of(*parameters_of({"w": held["w"]}), free, trace="exported-program"))
+    manifest = replace(manifest_of(*parameters_of({"w": stored["w"]}), free, trace="exported-program"))
     return reconcile(folder, proto, manifest)
 
 
@@ -533,8 +533,8 @@ def test_a_norm_without_vectors_gets_ones_and_zeros_though_another_of_their_size
 
 
 def test_a_norms_own_vector_that_is_read_is_still_to_be_found(tmp_path: Path) -> None:
-    held = {"ones": np.ones(6, "f4"), "zeros": np.zeros(6, "f4"), "w": noise(6, 6, seed=3)}
-    proto = with_scopes(text_model(NORM, held), {"norm": "norm"})
-    manifest = manifest_of(*parameters_of({"w": held["w"], "norm.weight": noise(6, seed=4)}))
+    stored = {"ones": np.ones(6, "f4"), "zeros": np.zeros(6, "f4"), "w": noise(6, 6, seed=3)}
+    proto = with_scopes(text_model(NORM, stored), {"norm": "norm"})
+    manifest = manifest_of(*parameters_of({"w": stored["w"], "norm.weight": noise(6, seed=4)}))
 
     assert not reconcile(tmp_path, proto, manifest).balanced

@@ -45,7 +45,9 @@ def test_what_a_node_makes_of_a_linears_weight_is_another_weight(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_class_of_its_own_may_compute_with_its_weight_as_it_likes(change: str, tmp_path: Path) -> None:
+def test_a_class_of_its_own_may_compute_with_its_weight_in_any_orientation(
+    change: str, tmp_path: Path
+) -> None:
     assert set(run(tmp_path, change, plain("MyLinear")).values()) == {"identical"}
 
 
@@ -59,7 +61,7 @@ def test_what_only_moves_or_casts_a_weight_changes_nothing(change: str, tmp_path
 
 
 @pytest.mark.parametrize("op_type", ["Identity", "Neg"])
-def test_a_change_behind_thousands_of_nodes_is_told(op_type: str, tmp_path: Path) -> None:
+def test_a_change_behind_thousands_of_nodes_is_reported(op_type: str, tmp_path: Path) -> None:
     before = "".join(
         f" a{at + 1} = Identity({f'a{at}' if at else chr(34) + 'l1.weight' + chr(34)})" for at in range(5000)
     )
@@ -80,12 +82,12 @@ def test_what_goes_through_more_nodes_than_are_followed_is_not_taken_for_the_sam
 
 def test_a_parameter_that_is_not_described_is_not_compared(tmp_path: Path) -> None:
     text = 'g (float[2,6] x) => (float[2,6] y) { h = MatMul(x, "l0.weight") y = MatMul(h, "l1.weight") }'
-    held = {name: WEIGHTS[name] for name in ("l0.weight", "l1.weight")}
+    stored = {name: WEIGHTS[name] for name in ("l0.weight", "l1.weight")}
     manifest = manifest_of(
-        parameter("l0.weight", held["l0.weight"]), parameter("l1.weight", held["l1.weight"], content=None)
+        parameter("l0.weight", stored["l0.weight"]), parameter("l1.weight", stored["l1.weight"], content=None)
     )
 
-    result = reconcile(tmp_path, text_model(text, held), manifest)
+    result = reconcile(tmp_path, text_model(text, stored), manifest)
 
     assert lines_of(result) == {"l0.weight": "identical", "l1.weight": "not-compared"}
     assert not result.balanced
@@ -260,13 +262,13 @@ def test_the_one_element_of_a_bias_may_come_as_a_scalar(tmp_path: Path) -> None:
 
 def test_a_bias_is_added_to_a_product_of_stored_tensors_as_it_is(tmp_path: Path) -> None:
     """A position table that goes through a layer, as DeBERTa's does, depends on no input."""
-    held = {"table": noise(4, 6, seed=1), "l.weight": noise(6, 6, seed=2), "l.bias": noise(6, seed=3)}
+    stored = {"table": noise(4, 6, seed=1), "l.weight": noise(6, 6, seed=2), "l.bias": noise(6, seed=3)}
     text = """g (float[4,6] x) => (float[4,6] y) {
         w = Transpose <perm = [1, 0]> ("l.weight") t = MatMul("table", w) p = Add(t, "l.bias") y = Mul(x, p)
     }"""
-    manifest = manifest_of(*parameters_of(held), modules={"": "Net", "l": "Linear"})
+    manifest = manifest_of(*parameters_of(stored), modules={"": "Net", "l": "Linear"})
 
-    assert reconcile(tmp_path, text_model(text, held), manifest).balanced
+    assert reconcile(tmp_path, text_model(text, stored), manifest).balanced
 
 
 FREQUENCIES = (1e4 ** -(np.arange(6) / 6)).astype("f4")
@@ -274,15 +276,15 @@ FREQUENCIES = (1e4 ** -(np.arange(6) / 6)).astype("f4")
 
 def turning(folder: Path, change: str) -> Reconciliation:
     """Reconcile angles from frequencies that go through `change` first, from `f` to `c`."""
-    held = {"l.weight": noise(6, 6, seed=2)}
+    stored = {"l.weight": noise(6, 6, seed=2)}
     text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,1] x) => (float[2,6] y) {{
         {change.replace("f", '"r.inv_freq"', 1)} a = Mul(x, c) s = Sin(a) y = Gemm <transB = 1> (s, "l.weight")
     }}"""
     manifest = manifest_of(
-        *parameters_of(held), buffer("r.inv_freq", FREQUENCIES), modules={"l": "Linear", "r": "Rotary"}
+        *parameters_of(stored), buffer("r.inv_freq", FREQUENCIES), modules={"l": "Linear", "r": "Rotary"}
     )
     used = {name: array for name, array in NUMBERS.items() if re.search(rf"\b{name}\b", change)}
-    return reconcile(folder, text_model(text, held | {"r.inv_freq": FREQUENCIES} | used), manifest)
+    return reconcile(folder, text_model(text, stored | {"r.inv_freq": FREQUENCIES} | used), manifest)
 
 
 @pytest.mark.parametrize(
@@ -317,10 +319,10 @@ def test_of_an_if_each_output_is_what_its_own_branch_gives(gain: str, is_same: b
         >
         y = LayerNormalization (x, {gain}, "n0.bias")
     }}"""
-    held = {name: array for name, array in GAINS.items() if name.startswith("n0")}
-    manifest = manifest_of(*parameters_of(held), modules={"n0": "LayerNorm"})
+    stored = {name: array for name, array in GAINS.items() if name.startswith("n0")}
+    manifest = manifest_of(*parameters_of(stored), modules={"n0": "LayerNorm"})
 
-    assert reconcile(tmp_path, text_model(text, held), manifest).balanced is is_same
+    assert reconcile(tmp_path, text_model(text, stored), manifest).balanced is is_same
 
 
 # the same change to all weights or biases
@@ -360,7 +362,7 @@ def changed_alike(folder: Path, change: str, leaf: str = "weight") -> Reconcilia
         "a = ReduceMean <keepdims = 1> (v) s = Shape(v) c = Expand(a, s)",
     ],
 )
-def test_what_is_no_formula_is_told_though_all_of_a_kind_go_through_it(
+def test_what_is_no_formula_is_reported_though_all_of_a_kind_go_through_it(
     change: str, leaf: str, tmp_path: Path
 ) -> None:
     result = changed_alike(tmp_path, change, leaf)
@@ -373,7 +375,7 @@ def test_what_is_no_formula_is_told_though_all_of_a_kind_go_through_it(
 
 @pytest.mark.parametrize("leaf", ["weight", "bias"])
 @pytest.mark.parametrize("operator", FORMULAS)
-def test_a_formula_that_all_of_a_kind_go_through_may_be_pytorchs_and_is_told(
+def test_a_formula_that_all_of_a_kind_go_through_may_be_pytorchs_and_is_reported(
     operator: str, leaf: str, tmp_path: Path
 ) -> None:
     result = changed_alike(tmp_path, f"c = {operator}(v)", leaf)
@@ -406,7 +408,7 @@ def test_codes_that_are_all_zero_are_not_what_was_rounded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "told"),
+    ("change", "line", "severities"),
     [
         ("c = Exp(v)", "identical", [Severity.NOTE]),
         ("c = Neg(v)", "identical", [Severity.NOTE]),
@@ -415,7 +417,7 @@ def test_codes_that_are_all_zero_are_not_what_was_rounded(tmp_path: Path) -> Non
     ],
 )
 def test_a_vector_of_another_name_may_be_computed_with_and_not_rearranged(
-    change: str, line: str, told: list[Severity], tmp_path: Path
+    change: str, line: str, severities: list[Severity], tmp_path: Path
 ) -> None:
     weights = {"scale": noise(6)}
     text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {{
@@ -426,7 +428,7 @@ def test_a_vector_of_another_name_may_be_computed_with_and_not_rearranged(
     result = reconcile(tmp_path, text_model(text, weights | used), manifest_of(*parameters_of(weights)))
 
     assert lines_of(result)["scale"] == line
-    assert [each.severity for each in result.findings if each.id == "changed-alike"] == told
+    assert [each.severity for each in result.findings if each.id == "changed-alike"] == severities
 
 
 CUTS = """zero = Constant <value_int = 0> () one = Constant <value_int = 1> () three = Constant <value_int = 3> ()
@@ -434,7 +436,7 @@ CUTS = """zero = Constant <value_int = 0> () one = Constant <value_int = 1> () t
 
 
 @pytest.mark.parametrize(
-    ("parts", "is_balanced", "told"),
+    ("parts", "is_balanced", "finding_ids"),
     [
         ("a = SequenceAt(parts, zero) b = SequenceAt(parts, one)", True, []),
         (
@@ -447,7 +449,7 @@ CUTS = """zero = Constant <value_int = 0> () one = Constant <value_int = 1> () t
     ids=["cut", "cut, and in another order", "cut, and negated"],
 )
 def test_parts_of_a_sequence_are_followed(
-    parts: str, is_balanced: bool, told: list[str], tmp_path: Path
+    parts: str, is_balanced: bool, finding_ids: list[str], tmp_path: Path
 ) -> None:
     """Exporters cut the packed weights of `MultiheadAttention` in this way."""
     packed = noise(6, 5)
@@ -460,4 +462,4 @@ def test_parts_of_a_sequence_are_followed(
     result = reconcile(tmp_path, text_model(text, stored), manifest)
 
     assert result.balanced is is_balanced
-    assert [finding.id for finding in result.findings] == told
+    assert [finding.id for finding in result.findings] == finding_ids

@@ -260,7 +260,7 @@ def test_packed_tensors_may_be_in_four_bits(tmp_path, at_hand):
 
 
 @both
-def test_codes_of_nothing_hold_no_parts(tmp_path, at_hand):
+def test_codes_of_zeros_have_no_parts(tmp_path, at_hand):
     tensors = {"q": np.zeros((16, 24), "i1"), "s": np.asarray(100, "f4")}
     proto = text_model(
         "g (float[1] x) => (float[1] y) { d = DequantizeLinear(q, s) y = MatMul(x, d) }", tensors
@@ -340,7 +340,7 @@ def test_packed_layers_that_were_swapped_are_in_the_wrong_place(tmp_path, at_han
 
 
 @both
-def test_what_tensors_that_are_held_elsewhere_fill_is_a_copy_of_them(tmp_path, at_hand):
+def test_a_tensor_filled_by_tensors_stored_elsewhere_is_a_copy_of_them(tmp_path, at_hand):
     proto = text_model(
         """g (float[1] x) => (float[1] y) {
             a = MatMul(x, "self.query.weight") b = MatMul(a, "self.key.weight") c = MatMul(b, "self.value.weight")
@@ -386,7 +386,7 @@ def tied_head(joined: Array) -> onnx.ModelProto:
 
 @both
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_matrix_beside_a_table_that_is_held_elsewhere_counts_once(tmp_path, is_first, at_hand):
+def test_a_matrix_beside_a_table_that_is_stored_elsewhere_counts_once(tmp_path, is_first, at_hand):
     parts = [HEAD["words.weight"].T, HEAD["head.weight"].T]
 
     result = run(

@@ -131,7 +131,7 @@ def next_half(array: Array, position: int) -> Array:
         (ramp(), ramp(), []),
     ],
 )
-def test_content_of_one_type_is_held_as_it_stands_turned_or_reshaped(
+def test_content_of_one_type_is_found_unchanged_transposed_or_reshaped(
     compare, stored, known, chain, mode, at_hand
 ):
     assert compare(stored, known, mode, at_hand).chain() == chain
@@ -377,7 +377,7 @@ def coded(tensors: dict[str, Array], *, axis: int = 1, name: str = "w") -> onnx.
 @pytest.mark.parametrize("dtype", ["i1", "u1"])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("zero", [False, True])
-def test_eight_bits_hold_a_matrix_within_a_step(compare, dtype, axis, zero, mode, at_hand):
+def test_eight_bits_store_a_matrix_within_a_step(compare, dtype, axis, zero, mode, at_hand):
     known = noise(30, 20)
     tensors = quantized("w", known.T.copy(), dtype=dtype, axis=axis, zero=zero)
 
@@ -390,7 +390,7 @@ def test_eight_bits_hold_a_matrix_within_a_step(compare, dtype, axis, zero, mode
 @both
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize("mode", ["sampled", "full"])
-def test_four_bits_hold_the_transpose_of_what_was_multiplied(compare, zero, mode, at_hand):
+def test_four_bits_store_the_transpose_of_what_was_multiplied(compare, zero, mode, at_hand):
     known = noise(12, 64)  # (out, in): MatMulNBits stores its B, the transpose, again transposed
     tensors = packed("w", known, zero=zero)
     points = ', "w_zero_points"' if zero else ""
@@ -430,16 +430,16 @@ def experts_in_codes(known: Array) -> onnx.ModelProto:
 
 @both
 @pytest.mark.parametrize("mode", ["sampled", "full"])
-def test_a_stack_of_experts_in_four_bits_is_held_as_it_is_or_turned(compare, mode, at_hand):
+def test_a_stack_of_experts_in_four_bits_is_found_as_it_is_or_transposed(compare, mode, at_hand):
     known = noise(3, 48, 32)
     proto = experts_in_codes(known)
 
-    held = compare.of(proto, known, mode, at_hand, "fc1_Q4").chain()
+    found = compare.of(proto, known, mode, at_hand, "fc1_Q4").chain()
     turned = compare.of(
         proto, np.ascontiguousarray(known.transpose(0, 2, 1)), mode, at_hand, "fc1_Q4"
     ).chain()
 
-    assert held == ["block-quantized"]
+    assert found == ["block-quantized"]
     assert "block-quantized" in turned
 
 
@@ -670,17 +670,17 @@ def test_look_at_codes_gives_their_steps_too(compare):
 
 
 def test_progress_counts_a_tensors_bytes_once(tmp_path):
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
     known = ramp(20, 30)
     ledger = audit(tmp_path, text_model("g (float[1] x) => (float[1] y) { y = MatMul(x, w) }", {"w": known}))
     tensors = parameter("fc.weight", known), parameter("other.weight", ramp(30, 20))
     originals = Originals(manifest_of(*tensors))
-    contents = Contents("full", originals, ledger.wiring, lambda *step: told.append(step), known.nbytes)
+    contents = Contents("full", originals, ledger.wiring, lambda *step: steps.append(step), known.nbytes)
 
     for tensor in tensors:
         contents.fit(entry(ledger, "w"), tensor)
 
-    assert set(told) == {(2400, 2400)}
+    assert set(steps) == {(2400, 2400)}
 
 
 @pytest.mark.parametrize("content", ["sampled", "full"])
@@ -789,7 +789,7 @@ def test_what_is_not_known_may_be_constant():
     ],
     ids=["ones", "noise", "one element between the samples"],
 )
-def test_constant_is_said_of_all_elements(array, is_constant):
+def test_a_tensor_is_constant_only_if_all_elements_are_equal(array, is_constant):
     for known in both_originals(parameter("w", array), arrays={"w": array}):
         assert known.is_constant(first(known)) == is_constant
 
@@ -809,7 +809,7 @@ def test_buffers_are_known_as_parameters_are():
     assert known.vector("inv_freq").tolist() == [1, 2, 3, 4]
     assert known.vector("other") is None
     assert known.vector(None) is None
-    assert known.named("inv_freq") is manifest.buffers[0]
+    assert known.find("inv_freq") is manifest.buffers[0]
 
 
 # PyTorch tensors by shape, and candidates for samples

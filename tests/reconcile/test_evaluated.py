@@ -73,7 +73,7 @@ def test_a_value_of_the_program_is_explained_with_its_expression(tmp_path: Path)
     assert (line.expression, line.decided_by, line.parameter) == ("1 - mix", "content:evaluated", None)
 
 
-def test_without_a_program_it_is_as_unexplained_as_it_was(tmp_path: Path) -> None:
+def test_without_a_program_the_computed_value_is_unexplained(tmp_path: Path) -> None:
     proto, manifest = mixed(1 - MIX)
 
     result = reconcile(tmp_path, proto, replace(manifest, program=None))
@@ -81,7 +81,7 @@ def test_without_a_program_it_is_as_unexplained_as_it_was(tmp_path: Path) -> Non
     assert tensors_of(result)["val_4"] == "unexplained"
 
 
-def test_a_parameter_that_only_such_values_are_made_of_is_held_by_them(tmp_path: Path) -> None:
+def test_a_parameter_that_only_such_values_are_made_of_is_found_in_them(tmp_path: Path) -> None:
     result = reconcile(tmp_path, *mixed(1 - MIX, body=ALONE))
 
     assert result.balanced
@@ -108,7 +108,7 @@ def test_a_parameter_that_the_program_reads_elsewhere_too_is_missing_without_its
     assert lines_of(result) == {"mix": "missing"}
 
 
-def test_a_parameter_is_held_only_if_every_way_to_what_reads_it_is_stored(tmp_path: Path) -> None:
+def test_a_parameter_is_found_only_if_every_way_to_what_reads_it_is_stored(tmp_path: Path) -> None:
     other = computed(np.exp(MIX), "exp(mix)", "mix")
     proto, manifest = mixed(1 - MIX, body=ALONE)
     both = with_program(manifest, *manifest.program.values, other, through=("mix",))
@@ -134,7 +134,7 @@ def test_one_changed_element_is_another_tensor(tmp_path: Path, place: int) -> No
 
 
 @pytest.mark.parametrize("place", [0, 777, 19999])
-def test_one_changed_element_of_a_large_value_is_told_by_the_sums(tmp_path: Path, place: int) -> None:
+def test_one_changed_element_of_a_large_value_is_detected_by_the_sums(tmp_path: Path, place: int) -> None:
     large = noise(100, 200, seed=4)
     body = "g (float[100,200] x) => (float[100,200] y) { y = Mul(x, val_4) }"
     value = computed(1 - large, "1 - w", "w")
@@ -256,7 +256,7 @@ def test_a_value_of_another_layer_is_not_explained_where_the_file_names_its_modu
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["held by it", "stored too"])
-def test_a_value_of_another_layer_is_misplaced_where_only_the_order_tells(
+def test_a_value_of_another_layer_is_misplaced_where_only_the_order_shows_it(
     tmp_path: Path, is_stored: bool
 ) -> None:
     right, manifest = layers(0, 1, 2, 3)
@@ -320,7 +320,7 @@ def factor(alpha: float, *others: Traced) -> tuple[ModelProto, Manifest]:
 
 
 @pytest.mark.parametrize("alpha", [float(np.exp(SCALE)), float(1 / np.exp(SCALE))])
-def test_a_number_that_became_the_factor_of_a_product_is_held_by_it(tmp_path: Path, alpha: float) -> None:
+def test_a_number_that_became_the_factor_of_a_product_is_found_in_it(tmp_path: Path, alpha: float) -> None:
     result = reconcile(tmp_path, *factor(alpha))
 
     assert result.balanced
@@ -330,7 +330,7 @@ def test_a_number_that_became_the_factor_of_a_product_is_held_by_it(tmp_path: Pa
     assert lost.name == "scale"
 
 
-def test_another_factor_holds_nothing_nor_does_one_of_two_values(tmp_path: Path) -> None:
+def test_another_or_an_ambiguous_factor_is_not_the_parameter(tmp_path: Path) -> None:
     same = computed(np.exp(SCALE), "other", "scale")
 
     assert lines_of(reconcile(tmp_path, *factor(float(np.exp(SCALE)) * 1.00001))) == {"scale": "missing"}
@@ -367,7 +367,7 @@ def test_a_table_of_no_parameter_that_would_be_opaque_is_explained(tmp_path: Pat
         pytest.param([0.75, 0.5, 2.0], False, id="few round numbers, of no table"),
     ],
 )
-def test_a_short_table_is_the_programs_to_the_bit_or_nobodys(
+def test_a_short_table_is_the_programs_to_the_bit_or_unexplained(
     tmp_path: Path, numbers: list[float], balanced: bool
 ) -> None:
     """The file does not name the module that reads the table, as a tool removed the names."""
@@ -426,7 +426,7 @@ def test_codes_of_a_value_are_within_a_step(tmp_path: Path) -> None:
     assert lines_of(result) == {"w": "evaluated"}
 
 
-def test_a_value_on_which_no_output_depends_is_nobodys(tmp_path: Path) -> None:
+def test_nothing_is_found_in_a_value_on_which_no_output_depends(tmp_path: Path) -> None:
     body = "g (float[8] x) => (float[8] y) { idle = Mul(x, val_4) y = Mul(x, x) }"
     _, manifest = mixed(1 - MIX, body=ALONE)
 
@@ -436,7 +436,7 @@ def test_a_value_on_which_no_output_depends_is_nobodys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["text", "markdown", "json", "csv", "html"])
-def test_every_format_says_the_expression(tmp_path: Path, format_: str) -> None:
+def test_every_format_has_the_expression(tmp_path: Path, format_: str) -> None:
     result = reconcile(tmp_path, *mixed(1 - MIX, body=ALONE))
 
     report = ReconcileReport(result, group_by(result.in_pytorch_terms()))

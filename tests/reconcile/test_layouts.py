@@ -141,7 +141,7 @@ def test_as_pytorch_has_it_comes_first(shape):
         ((3, 4), (3, 5), []),
     ],
 )
-def test_what_each_order_takes(shape, stored, chains):
+def test_each_layout_has_its_chain(shape, stored, chains):
     assert [[str(line) for line in layout.chain] for layout in layouts(shape, stored)] == chains
 
 
@@ -165,7 +165,7 @@ def test_of_many_axes_only_the_order_that_is_there_is_tried():
     assert [layout.axes for layout in layouts(shape, shape)] == [(0, 1, 2, 3, 4, 5)]
 
 
-def test_sizes_that_no_memory_holds_are_nothing_to_try():
+def test_sizes_too_large_for_any_memory_are_not_tried():
     assert list(layouts((1 << 40, 1 << 40), (1 << 40, 1 << 40))) == []
 
 
@@ -192,7 +192,7 @@ def read_by(folder: Path, nodes: str) -> tuple[Entry, Wiring]:
         ("y = com.microsoft.MatMulBnb4<K = 3, N = 3>(x, w, x)", True, False),
     ],
 )
-def test_name_and_reader_tell_whether_a_matrix_is_turned(tmp_path, nodes, of_own_name, of_another):
+def test_name_and_reader_show_whether_a_matrix_is_transposed(tmp_path, nodes, of_own_name, of_another):
     found, wiring = read_by(tmp_path, nodes)
 
     assert is_turned(found, wiring, is_computed=False) is of_own_name
@@ -262,7 +262,7 @@ def test_quantizers_turn_only_what_integer_products_read(tmp_path, reader, turna
         ("other.weight", True, False),
     ],
 )
-def test_name_tells_what_an_exporter_made(tmp_path, name, computed, own):
+def test_name_shows_what_an_exporter_made(tmp_path, name, computed, own):
     text = f'g (float[2] x) => (float[2] y) {{ y = Relu("{name}") }}'
     found = entry(audit(tmp_path, text_model(text, {name: np.ones((2, 3), np.int8)})), name)
     tensor = parameter("fc.weight", ramp(2, 3), tied=("tied.weight",))

@@ -361,7 +361,7 @@ def test_zero_bias_that_a_traced_node_names_is_removed_by_what_the_node_says(tmp
 
 
 @pytest.mark.parametrize("content", ["sampled", "full"])
-def test_what_differs_is_said_by_what_and_can_still_be_given_back(tmp_path, content):
+def test_what_differs_names_its_evidence_and_can_still_be_recovered(tmp_path, content):
     proto = text_model(
         'g (float[1,3] x) => (float[1,3] y) { h = MatMul(x, "fc.weight") y = Sub(h, "norm.mean") }',
         {"fc.weight": FC + 1, "norm.mean": ramp(3)},
@@ -408,8 +408,8 @@ HEAD = {"classifier.weight": ramp(2, 3, start=40), "classifier.bias": ramp(2, st
 def file_of(stored: dict[str, np.ndarray], nodes: str | None = None) -> onnx.ModelProto:
     reads = {"bert.encoder.weight": "Gemm <transB = 1>"}  # as for a square Linear weight
     inputs = [f'y{i} = {reads.get(name, "MatMul")} (x, "{name}")' for i, name in enumerate(stored)]
-    given = outs(1 if nodes else len(stored))
-    return text_model(f"g (float[1] x) => ({given}) {{ {nodes or ' '.join(inputs)} }}", stored)
+    outputs = outs(1 if nodes else len(stored))
+    return text_model(f"g (float[1] x) => ({outputs}) {{ {nodes or ' '.join(inputs)} }}", stored)
 
 
 def run(
@@ -484,7 +484,7 @@ def test_names_that_only_resemble_a_head_are_missing(tmp_path, name):
 
 
 @pytest.mark.parametrize("trace", ["exported-program", "function-calls"])
-def test_trace_says_what_is_read_and_no_name_does(tmp_path, trace):
+def test_the_trace_decides_what_is_read_and_no_name_does(tmp_path, trace):
     result = run(tmp_path, BODY, BODY | HEAD, trace=trace)
 
     assert {lines_of(result)[name] for name in HEAD} == {"missing"}
@@ -507,7 +507,7 @@ def test_node_of_the_head_says_that_it_is_in_the_file(tmp_path, scope):
     assert {lines_of(result)[name] for name in HEAD} == {"missing"}
 
 
-def test_node_of_another_module_says_nothing_of_the_head(tmp_path):
+def test_node_of_another_module_is_no_evidence_of_the_head(tmp_path):
     nodes = 'h = MatMul(x, "bert.encoder.weight") i = Add(h, "bert.encoder.bias") ["/classifiers/Relu"] y0 = Relu(i)'
 
     assert run(tmp_path, BODY, BODY | HEAD, nodes).balanced
@@ -567,7 +567,7 @@ def test_a_layer_of_another_place_is_missing(tmp_path, name):
 
 
 @pytest.mark.parametrize(("low", "line"), [(1.0, "added"), (-1e4, "unexpected")])
-def test_a_mask_of_a_buffer_that_is_not_listed_is_told_from_one_that_is_added(tmp_path, low, line):
+def test_a_mask_of_a_buffer_that_is_not_listed_is_distinguished_from_one_that_is_added(tmp_path, low, line):
     mask = np.tril(np.full((6, 6), low, np.float32))
     proto = text_model("g (float[6,6] x) => (float[6,6] y) { y = Mul(x, slice_3) }", {"slice_3": mask})
     proto = dynamo_like(proto, folded={"slice_3": ["h.0.attn.bias", "val_1"]})
@@ -610,13 +610,13 @@ TEXT = """
 """
 
 
-def meet(folder: Path, stored: dict[str, Array]) -> Reconciliation:
+def reconcile_stored(folder: Path, stored: dict[str, Array]) -> Reconciliation:
     """Reconcile a file that stores these tensors with two PyTorch weights."""
     manifest = manifest_of(*parameters_of(KNOWN), values=KNOWN)
     return reconcile(folder, text_model(TEXT, stored), manifest, content="full")
 
 
-def told(result: Reconciliation) -> dict[str, tuple[str, str]]:
+def differing(result: Reconciliation) -> dict[str, tuple[str, str]]:
     assert not result.balanced
     return {
         line.name: (line.line.value, line.decided_by)
@@ -626,28 +626,28 @@ def told(result: Reconciliation) -> dict[str, tuple[str, str]]:
 
 
 def test_other_values_are_other_values(tmp_path: Path) -> None:
-    result = meet(tmp_path, {**KNOWN, "a.weight": noise(4, 6, seed=3)})
+    result = reconcile_stored(tmp_path, {**KNOWN, "a.weight": noise(4, 6, seed=3)})
 
-    assert told(result) == {"a.weight": ("differing", "name+content")}
+    assert differing(result) == {"a.weight": ("differing", "name+content")}
     assert [finding.message for finding in result.findings] == [
         "1 tensor, 24 elements: the file has other values under this name"
     ]
 
 
-def test_values_in_another_order_are_not_said_to_be_others(tmp_path: Path) -> None:
+def test_values_in_another_order_are_not_reported_as_other_values(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(A.size)
-    result = meet(tmp_path, {**KNOWN, "a.weight": A.reshape(-1)[order].reshape(A.shape)})
+    result = reconcile_stored(tmp_path, {**KNOWN, "a.weight": A.reshape(-1)[order].reshape(A.shape)})
 
-    assert told(result) == {"a.weight": ("differing", "content:reordered")}
+    assert differing(result) == {"a.weight": ("differing", "content:reordered")}
     assert [finding.message for finding in result.findings] == [
         "1 tensor, 24 elements: the file has its values in another order"
     ]
 
 
 def test_two_that_stand_under_each_others_name_are_held_elsewhere(tmp_path: Path) -> None:
-    result = meet(tmp_path, {"a.weight": B, "b.weight": A})
+    result = reconcile_stored(tmp_path, {"a.weight": B, "b.weight": A})
 
-    assert told(result) == dict.fromkeys(KNOWN, ("differing", "content:held-elsewhere"))
+    assert differing(result) == dict.fromkeys(KNOWN, ("differing", "content:held-elsewhere"))
     assert [finding.message for finding in result.findings if finding.id == "differing"] == [
         "2 tensors, 48 elements: the file has other values under these names, and the right ones under other names"
     ]
@@ -657,17 +657,19 @@ def test_one_changed_number_is_another_value_and_no_order(tmp_path: Path) -> Non
     changed = A.copy()
     changed[2, 3] += 1
 
-    assert told(meet(tmp_path, {**KNOWN, "a.weight": changed})) == {"a.weight": ("differing", "name+content")}
+    assert differing(reconcile_stored(tmp_path, {**KNOWN, "a.weight": changed})) == {
+        "a.weight": ("differing", "name+content")
+    }
 
 
-def test_what_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_as_unreadable(tmp_path: Path) -> None:
     proto = text_model(TEXT, KNOWN)
     del proto.graph.initializer[0]
     proto.graph.initializer.append(external("a.weight", [4, 6], location="gone.bin"))
     manifest = manifest_of(*parameters_of(KNOWN), values=KNOWN)
     result = reconcile(tmp_path, proto, manifest, content="full")
 
-    assert told(result) == {"a.weight": ("differing", "none:unreadable")}
+    assert differing(result) == {"a.weight": ("differing", "none:unreadable")}
     assert any("cannot be read, so its values are unknown" in found.message for found in result.findings)
 
 
@@ -675,7 +677,7 @@ def test_what_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
     ("stored", "why"), [(A.reshape(-1)[::-1].reshape(4, 6).copy(), "reordered"), (noise(4, 6, seed=5), None)]
 )
 def test_the_document_says_why(stored: Array, why: str | None, tmp_path: Path) -> None:
-    result = meet(tmp_path, {**KNOWN, "a.weight": stored})
+    result = reconcile_stored(tmp_path, {**KNOWN, "a.weight": stored})
     document = json.loads(render_json(ReconcileReport(result, group_by(result.in_pytorch_terms()))))
 
     assert {each["name"]: each["why"] for each in document["parameters"]} == {
@@ -698,10 +700,10 @@ def with_branch(row: Array) -> onnx.ModelProto:
     then = onnx.helper.make_graph([], "then", [], [output], [stored])
     set_metadata(then.value_info.add(name="row"), {FOLDED_FROM: repr(["bag.weight", "dim"])})
     other = onnx.helper.make_tensor_value_info("given", onnx.TensorProto.FLOAT, [1, 3])
-    given = onnx.helper.make_graph(
+    otherwise = onnx.helper.make_graph(
         [onnx.helper.make_node("Identity", ["seen"], ["given"])], "else", [], [other]
     )
-    branches = {"then_branch": then, "else_branch": given}
+    branches = {"then_branch": then, "else_branch": otherwise}
     proto.graph.node[-1].attribute.extend(
         onnx.helper.make_attribute(name, graph) for name, graph in branches.items()
     )

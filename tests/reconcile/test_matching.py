@@ -171,7 +171,7 @@ def test_transposed_copy_of_a_tied_head_is_copied(tmp_path):
     assert result.balanced
 
 
-def test_constant_filled_tensor_is_nobodys_copy(tmp_path):
+def test_constant_filled_tensor_is_no_copy(tmp_path):
     proto = biases({"a.bias": ZEROS, "v": ZEROS}, ("/a/Gemm", "a.bias"), ("/z/Gemm", "v"))
 
     result = reconcile(tmp_path, proto, manifest_of(parameter("a.bias", ZEROS)))
@@ -444,7 +444,7 @@ def test_nameless_number_is_the_one_parameter_of_that_value(tmp_path, content):
     ],
     ids=["twice in the file", "twice in PyTorch", "a round one", "another", "not compared"],
 )
-def test_number_that_others_may_be_too_is_nobodys(tmp_path, stored, known, content):
+def test_ambiguous_number_belongs_to_no_parameter(tmp_path, stored, known, content):
     scales = {f"scale_{i}": np.asarray(number) for i, number in enumerate(known)}
 
     result = reconcile(tmp_path, scaled_by(*stored), manifest_of(*parameters_of(scales)), content)
@@ -542,7 +542,7 @@ def test_nameless_codes_of_nothing_are_not_a_weight_of_zeros(tmp_path, at_hand):
 
 
 @pytest.mark.parametrize("tampered", [False, True])
-def test_codes_that_repeat_a_tensor_of_the_file_are_held_against_all_of_it(
+def test_codes_that_repeat_a_tensor_of_the_file_are_compared_with_all_of_it(
     tampered: bool, tmp_path: Path
 ) -> None:
     """The manifest has only sums of a large table; the file has all its values."""
@@ -684,7 +684,7 @@ def test_same_elements_in_another_dtype_are_not_identical(tmp_path):
     assert lines_of(result)["fc.weight"] != "identical"
 
 
-def test_parameter_folded_twice_is_held_once_and_copied_once(tmp_path):
+def test_parameter_folded_twice_is_found_once_and_copied_once(tmp_path):
     proto = text_model(
         "g (float[1,3] x) => (float[1,2] y) { a = MatMul(x, val_1) y = MatMul(x, val_2) }",
         {"val_1": FC.T.copy(), "val_2": FC.T.copy()},
@@ -847,7 +847,7 @@ def test_of_several_of_a_shape_each_has_one_in_order(tmp_path):
     assert [line.entries for line in result.parameters] == [(((), "v0"),), (((), "v1"),)]
 
 
-def test_more_matrices_than_parameters_of_a_shape_leave_a_choice_and_are_nobodys(tmp_path):
+def test_more_matrices_than_parameters_of_a_shape_are_ambiguous_and_unexpected(tmp_path):
     result = run(tmp_path, {"fc.weight": ramp(2, 3)}, ramp(2, 3), ramp(2, 3, start=9))
 
     assert bridge_of(result) == {"missing": (1, 6, -6, -6), "unexpected": (2, 12, 12, 12)}

@@ -26,7 +26,7 @@ def test_wrappers_prefix_is_dropped(prefix):
     assert aligned.module(f"{prefix}fc") == "fc"
 
 
-def test_prefix_of_more_than_three_parts_is_none():
+def test_a_prefix_has_at_most_three_parts():
     known = ["fc.weight", "fc.bias"]
 
     assert align(["a.b.c.d.fc.weight", "a.b.c.d.fc.bias"], known).strip == ""

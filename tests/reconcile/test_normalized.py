@@ -178,7 +178,7 @@ def test_one_layer_normalized_or_one_element_changed_is_another_model(tmp_path):
         assert not run(folder, proto, LAYERS).balanced
 
 
-def test_what_bears_the_weights_own_name_was_not_normalized_by_an_exporter(tmp_path):
+def test_what_has_the_weights_own_name_was_not_normalized_by_an_exporter(tmp_path):
     proto = two_layers(standardized(FIRST), standardized(SECOND))
     for tensor, node, name in zip(
         proto.graph.initializer, [proto.graph.node[0], proto.graph.node[2]], LAYERS, strict=True
@@ -233,7 +233,7 @@ def test_a_frozen_batch_norm_is_two_vectors(tmp_path, eps):
     }
 
 
-def test_vectors_of_other_norms_or_other_values_are_told(tmp_path):
+def test_vectors_of_other_norms_or_other_values_are_reported(tmp_path):
     first, second = scale_and_shift(1), scale_and_shift(2)
     changed = second[1].copy()
     changed[0, 3] += 1e-3
@@ -350,7 +350,7 @@ def test_one_number_may_be_multiplied_out_too(tmp_path, factor, is_same):
     assert run(tmp_path, proto, known).balanced is is_same
 
 
-def test_exchanged_or_other_factors_are_told(tmp_path):
+def test_exchanged_or_other_factors_are_reported(tmp_path):
     first, second = GAMMAS.values()
     files = (
         blocks(None, None, second, first),
@@ -489,7 +489,7 @@ def run_folded_weightnorm(
 @both
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
 @pytest.mark.parametrize("name", ["onnx::Conv_9", "conv.weight"])
-def test_product_holds_the_direction_and_takes_the_length_away(tmp_path, axis, name, at_hand):
+def test_product_keeps_the_direction_and_removes_the_length(tmp_path, axis, name, at_hand):
     result = run_folded_weightnorm(tmp_path, product(axis), axis, at_hand=at_hand, name=name)
 
     length = length_of(axis).size

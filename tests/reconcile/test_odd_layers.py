@@ -77,7 +77,7 @@ def _renamed(rule: str, own: str, name: str) -> str:
 class Quiet:
     """Progress reporter that prints nothing."""
 
-    def tell(self, words: str) -> None:
+    def notify(self, words: str) -> None:
         """Discard a message."""
 
 
@@ -92,12 +92,12 @@ def odd(result: Reconciliation) -> list[str]:
     return [finding.message for finding in result.findings if finding.id == "odd-layer"]
 
 
-def test_layers_that_are_alike_are_not_told(tmp_path):
+def test_layers_that_are_alike_are_not_reported(tmp_path):
     assert odd(judge(tmp_path, {})) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (
             {"norm": "LayerNormalization<epsilon = 0.5>(x, {gain}, {bias})"},
@@ -121,29 +121,31 @@ def test_layers_that_are_alike_are_not_told(tmp_path):
     ],
     ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
 )
-def test_layer_that_computes_otherwise_is_told_with_what_the_others_do(tmp_path, change, said):
+def test_layer_that_computes_otherwise_is_reported_with_what_the_others_do(tmp_path, change, expected):
     [message] = odd(judge(tmp_path, {3: change}))
 
     assert message.startswith("layers.3 differs from 5 other layers of its list at ")
-    assert message.partition(": ")[2].partition("; ")[0] == said
+    assert message.partition(": ")[2].partition("; ")[0] == expected
 
 
 @pytest.mark.parametrize(
     "change", [{"sum": "Add({earlier}, down)"}, {"sum": "Identity(down)"}], ids=["moved", "cut"]
 )
-def test_residual_that_is_cut_or_taken_from_elsewhere_is_told_where_it_is_read(tmp_path, change):
+def test_residual_that_is_cut_or_taken_from_elsewhere_is_reported_where_it_is_read(tmp_path, change):
     [message] = odd(judge(tmp_path, {3: change}, 8))
 
     assert message.startswith("layers.4 differs from ")
 
 
-@pytest.mark.parametrize(("other", "is_told"), [("com.microsoft.QuickGelu(up)", True), ("Gelu(up)", False)])
-def test_an_activation_of_a_runtime_is_known_as_well(tmp_path, other, is_told):
+@pytest.mark.parametrize(
+    ("other", "is_reported"), [("com.microsoft.QuickGelu(up)", True), ("Gelu(up)", False)]
+)
+def test_an_activation_of_a_runtime_is_known_as_well(tmp_path, other, is_reported):
     fused = {number: {"act": "com.microsoft.FastGelu(up)"} for number in range(COUNT)}
 
-    told = odd(judge(tmp_path, fused | {3: {"act": other}}))
+    findings = odd(judge(tmp_path, fused | {3: {"act": other}}))
 
-    assert bool(told) == is_told
+    assert bool(findings) == is_reported
 
 
 def test_layer_that_is_first_may_be_odd_too(tmp_path):
@@ -162,11 +164,11 @@ def test_layer_that_is_first_may_be_odd_too(tmp_path):
     ],
     ids=["every other", "the last two", "a mask of its own", "no mask"],
 )
-def test_layers_that_may_be_meant_to_differ_are_not_told(tmp_path, changes):
+def test_layers_that_may_be_meant_to_differ_are_not_reported(tmp_path, changes):
     assert odd(judge(tmp_path, changes)) == []
 
 
-def test_layer_whose_weight_is_held_with_that_of_another_is_not_told(tmp_path):
+def test_layer_whose_weight_is_merged_with_that_of_another_is_not_reported(tmp_path):
     proto, weights = model({}, 8)
     merged = {f"layers.{number}.down.weight": weights["layers.2.down.weight"] for number in (2, 5)}
     kept = [tensor for tensor in proto.graph.initializer if tensor.name != "layers.5.down.weight"]
@@ -188,11 +190,11 @@ def test_of_four_layers_one_may_be_odd(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{}, {3: {"act": "Tanh(up)"}}], ids=["alike", "odd"])
-def test_class_at_hand_is_asked_where_a_layer_is_odd(tmp_path, changes):
-    asked = []
+def test_class_at_hand_is_checked_where_a_layer_is_odd(tmp_path, changes):
+    manifests = []
 
     def trace(manifest, *_):
-        asked.append(manifest)
+        manifests.append(manifest)
         return manifest
 
     result = judge(tmp_path, changes)
@@ -200,7 +202,7 @@ def test_class_at_hand_is_asked_where_a_layer_is_odd(tmp_path, changes):
 
     settle_with(known, Original(known.manifest, trace=trace), Quiet())
 
-    assert len(asked) == len(changes)
+    assert len(manifests) == len(changes)
 
 
 def test_of_few_layers_none_is_odd(tmp_path):

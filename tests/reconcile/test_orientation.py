@@ -114,7 +114,7 @@ def test_where_all_are_square_nothing_shows_it(tmp_path, at_hand):
 
 
 @both
-def test_operator_that_transposes_says_it_itself(tmp_path, at_hand):
+def test_operator_that_transposes_decides_the_orientation_itself(tmp_path, at_hand):
     proto = file_of("up", "down")
     proto.graph.node[2].CopyFrom(onnx.helper.make_node("Gemm", ["x", "v2"], ["y2"], transB=1))
 
@@ -122,7 +122,7 @@ def test_operator_that_transposes_says_it_itself(tmp_path, at_hand):
 
 
 @both
-def test_parameter_that_is_no_layers_weight_may_stand_as_it_likes(tmp_path, at_hand):
+def test_parameter_that_is_no_layers_weight_may_have_any_orientation(tmp_path, at_hand):
     known = {name.replace("square.weight", "square.projection"): array for name, array in KNOWN.items()}
 
     assert run_orientation(
@@ -176,9 +176,9 @@ def test_a_weight_that_is_cast_where_it_is_read_stands_as_all_others_do(tmp_path
     assert run_orientation(tmp_path, proto, at_hand=at_hand).balanced == is_turned
 
 
-def by_way(way: str, given: Array, *, is_turned: bool) -> onnx.ModelProto:
+def by_way(way: str, weight: Array, *, is_turned: bool) -> onnx.ModelProto:
     """Return a model whose square weight reaches its product through nodes that keep its numbers."""
-    square = given.T if is_turned else given
+    square = weight.T if is_turned else weight
     stored: dict[str, Array] = {f"v{i}": array.T.copy() for i, array in enumerate(KNOWN.values())}
     stored |= {"first": square[:3].copy(), "second": square[3:].copy(), "both": np.array([8, 8])}
     stored["flat"] = square.reshape(-1).copy()

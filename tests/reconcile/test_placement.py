@@ -107,7 +107,7 @@ def swapped(one: str, other: str) -> dict[str, str]:
     return {one: other, other: one}
 
 
-def told(folder: Path, proto: ModelProto) -> list[str]:
+def list_misplaced(folder: Path, proto: ModelProto) -> list[str]:
     lines = lines_of(
         reconcile(folder, proto, manifest_of(parameter("gain", GAIN), *parameters_of(ATTENTION)))
     )
@@ -117,13 +117,13 @@ def told(folder: Path, proto: ModelProto) -> list[str]:
 def test_a_query_and_a_key_that_are_exchanged_in_one_of_three_layers_are_misplaced(tmp_path: Path) -> None:
     pair = ("layers.1.k.weight", "layers.1.q.weight")
 
-    assert told(tmp_path, attention(swapped(*pair))) == list(pair)
+    assert list_misplaced(tmp_path, attention(swapped(*pair))) == list(pair)
 
 
 def test_a_weight_that_is_exchanged_with_another_layers_is_misplaced(tmp_path: Path) -> None:
     pair = ("layers.0.o.weight", "layers.2.o.weight")
 
-    assert told(tmp_path, attention(swapped(*pair))) == list(pair)
+    assert list_misplaced(tmp_path, attention(swapped(*pair))) == list(pair)
 
 
 def test_values_that_are_exchanged_under_the_other_names_are_misplaced(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_values_that_are_exchanged_under_the_other_names_are_misplaced(tmp_path:
     assert not result.balanced
 
 
-def test_layers_in_their_order_are_not_told(tmp_path: Path) -> None:
-    assert told(tmp_path, attention()) == []
+def test_layers_in_their_order_are_not_reported(tmp_path: Path) -> None:
+    assert list_misplaced(tmp_path, attention()) == []
 
 
-def test_layers_that_are_shared_are_not_told(tmp_path: Path) -> None:
+def test_layers_that_are_shared_are_not_reported(tmp_path: Path) -> None:
     """ALBERT shares its layers: each reads the same weights."""
     shared = {name: array for name, array in ATTENTION.items() if ".0." in name}
     read = {
@@ -160,7 +160,7 @@ def test_layers_that_are_shared_are_not_told(tmp_path: Path) -> None:
     assert result.balanced
 
 
-def test_equal_biases_of_zeros_that_are_merged_are_not_told(tmp_path: Path) -> None:
+def test_equal_biases_of_zeros_that_are_merged_are_not_reported(tmp_path: Path) -> None:
     zeros = {f"{module}.bias": np.zeros(6, "f4") for module in ("a", "b")}
     weights = {f"{module}.weight": noise(6, 6, seed=number) for number, module in enumerate(("a", "b"))}
     text = """g (float[2,6] x) => (float[2,6] y) {
@@ -176,7 +176,7 @@ def test_equal_biases_of_zeros_that_are_merged_are_not_told(tmp_path: Path) -> N
     assert result.balanced
 
 
-def test_a_norms_bias_that_a_batchnorm_became_is_not_told(tmp_path: Path) -> None:
+def test_a_norms_bias_that_a_batchnorm_became_is_not_reported(tmp_path: Path) -> None:
     kernel, scale, shift = noise(4, 3, 1, 1), 1 + noise(4, seed=1) / 8, noise(4, seed=2)
     mean, var = noise(4, seed=3), 1 + np.abs(noise(4, seed=4))
     factor = scale / np.sqrt(var + np.float32(1e-5))
@@ -273,22 +273,24 @@ def neck(read: dict[str, str] | None = None) -> ModelProto:
     return text_model(text, {"gain": GAIN, **NECK})
 
 
-def told_of_neck(folder: Path, proto: ModelProto) -> list[str]:
+def list_misplaced_of_neck(folder: Path, proto: ModelProto) -> list[str]:
     lines = lines_of(reconcile(folder, proto, manifest_of(parameter("gain", GAIN), *parameters_of(NECK))))
     return sorted(name for name, line in lines.items() if line == "misplaced")
 
 
-def test_layers_of_a_neck_whose_branches_begin_in_ever_earlier_stages_are_not_told(tmp_path: Path) -> None:
-    assert told_of_neck(tmp_path, neck()) == []
+def test_layers_of_a_neck_whose_branches_begin_in_ever_earlier_stages_are_not_reported(
+    tmp_path: Path,
+) -> None:
+    assert list_misplaced_of_neck(tmp_path, neck()) == []
 
 
 @pytest.mark.parametrize("part", ["merge", "out"])
-def test_weights_of_a_neck_that_compute_one_after_the_other_are_told_all_the_same(
+def test_weights_of_a_neck_that_compute_one_after_the_other_are_still_reported(
     tmp_path: Path, part: str
 ) -> None:
     pair = (f"fusion.1.{part}.weight", f"fusion.3.{part}.weight")
 
-    assert told_of_neck(tmp_path, neck(swapped(*pair))) == list(pair)
+    assert list_misplaced_of_neck(tmp_path, neck(swapped(*pair))) == list(pair)
 
 
 # weights that the file holds but reads in each other's places
@@ -312,14 +314,14 @@ def encoder(
     layers: int,
     *,
     swapped: tuple[str, str] | None = None,
-    named: bool = True,
+    has_names: bool = True,
     scoped: bool = True,
 ) -> onnx.ModelProto:
     """Return the encoder's file; with `swapped`, each of two weights is read in the other's place."""
     read = {name: name for name in known}
     if swapped is not None:
         read[swapped[0]], read[swapped[1]] = swapped[1], swapped[0]
-    stored_as = {name: name if named else f"v{index}" for index, name in enumerate(known)}
+    stored_as = {name: name if has_names else f"v{index}" for index, name in enumerate(known)}
     nodes: list[str] = []
     before = "x"
     for layer in range(layers):
@@ -397,7 +399,7 @@ def unrolled(folder: Path, biases: dict[int, tuple[str, str]], *, has_calls: boo
 
 
 @pytest.mark.parametrize("has_calls", [False, True])
-def test_a_cell_that_has_its_biases_at_each_step_is_not_told(tmp_path: Path, has_calls: bool) -> None:
+def test_a_cell_that_has_its_biases_at_each_step_is_not_reported(tmp_path: Path, has_calls: bool) -> None:
     assert unrolled(tmp_path, {}, has_calls=has_calls) == []
 
 
@@ -407,7 +409,7 @@ def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("mean", "var", "told"),
+    ("mean", "var", "expected"),
     [
         ("a.running_mean", "a.running_var", set()),
         ("b.running_mean", "a.running_var", {"b.running_mean"}),
@@ -417,7 +419,7 @@ def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path, 
     ],
 )
 def test_statistics_that_a_batchnorm_reads_in_place_of_its_own_are_misplaced(
-    tmp_path: Path, mean: str, var: str, told: set[str]
+    tmp_path: Path, mean: str, var: str, expected: set[str]
 ) -> None:
     modules = ("a", "b", "c")
     learned = {
@@ -446,8 +448,8 @@ def test_statistics_that_a_batchnorm_reads_in_place_of_its_own_are_misplaced(
 
     result = reconcile(tmp_path, proto, manifest)
 
-    assert {line.key[1] for line in result.entries if line.line == "misplaced"} == told
-    assert result.balanced == (not told)
+    assert {line.key[1] for line in result.entries if line.line == "misplaced"} == expected
+    assert result.balanced == (not expected)
 
 
 def applied_thrice(
@@ -488,7 +490,7 @@ def test_a_run_takes_one_branch_of_an_if_and_may_add_the_bias_behind_it(
     whole = 'Gemm <transB = 1> (a, "fc.weight", "fc.bias")'
     behind, nothing = 'Add (r, "fc.bias")', "Relu (r)"
 
-    told = {
+    misplaced_in = {
         name: branched(tmp_path, then, other, after, has_calls=has_calls)
         for name, (then, other, after) in {
             "in both": (whole, whole, nothing),
@@ -499,8 +501,11 @@ def test_a_run_takes_one_branch_of_an_if_and_may_add_the_bias_behind_it(
         }.items()
     }
 
-    assert {name for name, found in told.items() if found == ["fc.bias"]} == {"lost in one", "lost in both"}
-    assert not [name for name, found in told.items() if found not in ([], ["fc.bias"])]
+    assert {name for name, found in misplaced_in.items() if found == ["fc.bias"]} == {
+        "lost in one",
+        "lost in both",
+    }
+    assert not [name for name, found in misplaced_in.items() if found not in ([], ["fc.bias"])]
 
 
 @pytest.mark.parametrize("has_calls", [False, True])
@@ -517,7 +522,7 @@ def test_a_branch_that_reads_neither_does_not_add_the_bias_and_ifs_of_one_condit
         >"""
 
     add, nothing = 'Add (r, "fc.bias")', "Relu (r)"
-    told = {
+    misplaced_in = {
         name: branched(tmp_path, then, other, after, has_calls=has_calls)
         for name, (then, other, after) in {
             "added where it was left out": (bare, whole, again("c", add, nothing)),
@@ -528,7 +533,7 @@ def test_a_branch_that_reads_neither_does_not_add_the_bias_and_ifs_of_one_condit
         }.items()
     }
 
-    assert {name: found for name, found in told.items() if found} == {
+    assert {name: found for name, found in misplaced_in.items() if found} == {
         "lost where the other adds it": ["fc.bias"],
         "added in the wrong one": ["fc.bias"],
         "added by another condition": ["fc.bias"],
@@ -546,7 +551,7 @@ BARE = 'f.M ({}, "fc.weight")'
 
 @pytest.mark.parametrize("has_calls", [False, True])
 @pytest.mark.parametrize(
-    ("steps", "told"),
+    ("steps", "expected"),
     [
         ([WHOLE, WHOLE, WHOLE], []),
         (['Gemm <transB = 1> ({}, "fc.weight")', 'f.A ({}, "fc.bias")'] * 3, []),
@@ -557,7 +562,7 @@ BARE = 'f.M ({}, "fc.weight")'
     ],
 )
 def test_a_function_reads_a_bias_at_each_call(
-    tmp_path: Path, steps: list[str], told: list[str], has_calls: bool
+    tmp_path: Path, steps: list[str], expected: list[str], has_calls: bool
 ) -> None:
     weights = {"fc.weight": noise(WIDTH, WIDTH, seed=1), "fc.bias": noise(WIDTH, seed=2)}
     lines = [f"x{at + 1} = {step.format(f'x{at}')}" for at, step in enumerate(steps)]
@@ -568,7 +573,7 @@ def test_a_function_reads_a_bias_at_each_call(
         weights,
     )
 
-    assert applied_thrice(tmp_path, proto, weights, has_calls=has_calls) == told
+    assert applied_thrice(tmp_path, proto, weights, has_calls=has_calls) == expected
 
 
 def test_a_weight_that_is_read_without_its_bias_half_of_the_times_is_not_told_of_no_program(
@@ -613,7 +618,7 @@ def test_vectors_of_two_modules_side_by_side_that_are_exchanged_are_misplaced(tm
     assert misplaced(exchanged) == {"left.D", "right.D"}
 
 
-def test_a_module_that_reads_anothers_vector_beside_its_own_is_not_told(tmp_path: Path) -> None:
+def test_a_module_that_reads_anothers_vector_beside_its_own_is_not_reported(tmp_path: Path) -> None:
     proto = side_by_side("right", "left", of_left="left", of_right="left")
 
     assert reconcile(tmp_path, proto, manifest_of(*parameters_of(SKIPS))).balanced
@@ -625,7 +630,9 @@ def test_a_bias_that_one_step_reads_for_another_is_misplaced(tmp_path: Path, has
 
 
 @pytest.mark.parametrize("second", ["one.bias", "two.bias"])
-def test_one_of_several_nodes_that_reads_another_modules_bias_is_told(tmp_path: Path, second: str) -> None:
+def test_one_of_several_nodes_that_reads_another_modules_bias_is_reported(
+    tmp_path: Path, second: str
+) -> None:
     weights = {f"{name}.weight": noise(WIDTH, WIDTH, seed=n) for n, name in enumerate(("one", "two"))}
     weights |= {f"{name}.bias": noise(WIDTH, seed=7 + n) for n, name in enumerate(("one", "two"))}
     shape = f"float[4,{WIDTH}]"
@@ -651,13 +658,13 @@ def test_one_of_several_nodes_that_reads_another_modules_bias_is_told(tmp_path: 
 @MODES
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])
 @pytest.mark.parametrize("scoped", [True, False], ids=["scopes", "no scopes"])
-@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize("has_names", [True, False], ids=["names", "no names"])
 def test_file_as_it_was_exported_is_quiet(
-    tmp_path: Path, layers: int, named: bool, scoped: bool, content: str
+    tmp_path: Path, layers: int, has_names: bool, scoped: bool, content: str
 ) -> None:
     known = weights(layers)
 
-    result = run(tmp_path, known, encoder(known, layers, named=named, scoped=scoped), content)
+    result = run(tmp_path, known, encoder(known, layers, has_names=has_names, scoped=scoped), content)
 
     assert result.balanced, result.findings
 
@@ -666,7 +673,7 @@ def test_file_as_it_was_exported_is_quiet(
 
 
 @MODES
-@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize("has_names", [True, False], ids=["names", "no names"])
 @pytest.mark.parametrize(
     "swapped",
     [
@@ -680,21 +687,23 @@ def test_file_as_it_was_exported_is_quiet(
     ],
     ids=["norms", "norms of layers", "q and v", "k and o", "q and k", "layers", "another's other"],
 )
-def test_what_two_modules_have_exchanged_is_told_where_nodes_name_them(
-    tmp_path: Path, swapped: tuple[str, str], named: bool, content: str
+def test_what_two_modules_have_exchanged_is_reported_where_nodes_name_them(
+    tmp_path: Path, swapped: tuple[str, str], has_names: bool, content: str
 ) -> None:
     known = weights(6)
 
-    result = run(tmp_path, known, encoder(known, 6, swapped=swapped, named=named), content)
+    result = run(tmp_path, known, encoder(known, 6, swapped=swapped, has_names=has_names), content)
 
     assert not result.balanced
-    if named:
-        told = {line.name: line.decided_by for line in result.parameters if line.line == "misplaced"}
-        assert [told[name] for name in swapped] == [f"provenance:read-as {name}" for name in swapped[::-1]]
+    if has_names:
+        decisions = {line.name: line.decided_by for line in result.parameters if line.line == "misplaced"}
+        assert [decisions[name] for name in swapped] == [
+            f"provenance:read-as {name}" for name in swapped[::-1]
+        ]
 
 
 @MODES
-@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize("has_names", [True, False], ids=["names", "no names"])
 @pytest.mark.parametrize(
     "swapped",
     [
@@ -705,13 +714,15 @@ def test_what_two_modules_have_exchanged_is_told_where_nodes_name_them(
     ],
     ids=["norms", "q and v", "q and k", "k and o"],
 )
-def test_in_one_layer_it_is_told_by_the_other_layers(
-    tmp_path: Path, swapped: tuple[str, str], named: bool, content: str
+def test_in_one_layer_it_is_detected_by_the_other_layers(
+    tmp_path: Path, swapped: tuple[str, str], has_names: bool, content: str
 ) -> None:
     layers = 6  # in four layers, each is at another distance from an end
     known = weights(layers)
 
-    result = run(tmp_path, known, encoder(known, layers, swapped=swapped, named=named, scoped=False), content)
+    result = run(
+        tmp_path, known, encoder(known, layers, swapped=swapped, has_names=has_names, scoped=False), content
+    )
 
     assert misplaced(result) == set(swapped)
     assert {line.decided_by for line in result.parameters if line.line == "misplaced"} == {
@@ -720,14 +731,16 @@ def test_in_one_layer_it_is_told_by_the_other_layers(
 
 
 @MODES
-@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize("has_names", [True, False], ids=["names", "no names"])
 @pytest.mark.parametrize("side", ["q", "o", "norm1", "norm2"])
-def test_between_layers_it_is_told_by_their_order(
-    tmp_path: Path, side: str, named: bool, content: str
+def test_between_layers_it_is_detected_by_their_order(
+    tmp_path: Path, side: str, has_names: bool, content: str
 ) -> None:
     known, swapped = weights(4), (f"layers.1.{side}.weight", f"layers.3.{side}.weight")
 
-    result = run(tmp_path, known, encoder(known, 4, swapped=swapped, named=named, scoped=False), content)
+    result = run(
+        tmp_path, known, encoder(known, 4, swapped=swapped, has_names=has_names, scoped=False), content
+    )
 
     assert misplaced(result) == set(swapped)
     assert {line.decided_by for line in result.parameters if line.line == "misplaced"} == {
@@ -743,7 +756,7 @@ def test_of_two_layers_that_differ_nobody_knows_which_one_is_right(tmp_path: Pat
     assert misplaced(result) == {*swapped, "layers.2.q.weight", "layers.2.k.weight"}
 
 
-def test_what_is_misplaced_is_held_and_counted(tmp_path: Path) -> None:
+def test_what_is_misplaced_is_present_and_counted(tmp_path: Path) -> None:
     known, swapped = weights(2), ("layers.1.norm1.weight", "layers.1.norm2.weight")
 
     result = run(tmp_path, known, encoder(known, 2, swapped=swapped))
@@ -875,7 +888,7 @@ def test_layers_that_are_all_computed_from_the_last_to_the_first_keep_that_order
     assert run(tmp_path, known, proto).balanced
 
 
-def test_modules_of_a_traced_export_are_told_as_well(tmp_path: Path) -> None:
+def test_modules_of_a_traced_export_are_reported_as_well(tmp_path: Path) -> None:
     known = {"a.weight": noise(8), "b.weight": noise(8, seed=1)}
     text = """g (float[1,8] x) => (float[1,8] y) {{
         [one] h = SimplifiedLayerNormalization(x, "{0}") [two] y = SimplifiedLayerNormalization(h, "{1}")

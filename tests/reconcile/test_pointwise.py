@@ -96,7 +96,7 @@ def test_function_of_a_parameter_is_that_parameter(tmp_path, rule, content, evid
 
 
 @pytest.mark.parametrize("rule", sorted(FUNCTIONS))
-def test_what_is_undone_is_the_parameter(rule):
+def test_undoing_a_computation_gives_the_parameter(rule):
     assert undo(rule)(computed(rule).astype("f8")) == pytest.approx(VECTOR.astype("f8"), abs=1e-6)
 
 
@@ -132,7 +132,7 @@ def test_an_element_between_the_samples_is_seen_with_the_weights_at_hand(tmp_pat
 
 
 @both
-def test_large_tensor_is_compared_whole_where_that_is_asked_for(tmp_path, at_hand):
+def test_large_tensor_is_compared_whole_where_that_is_requested(tmp_path, at_hand):
     known = noise(300, 200)
     stored = computed("-exp(w)", known)
     changed = stored.copy()
@@ -537,7 +537,7 @@ def test_a_state_matrix_may_be_stored_as_it_decays(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("stored", [np.exp(GAIN_LEASH), -np.exp(GAIN_LEASH)], ids=["exp", "-exp"])
-def test_an_exponential_of_any_other_parameter_is_none_of_it(stored: Array, tmp_path: Path) -> None:
+def test_an_exponential_of_any_other_parameter_is_no_fold_of_it(stored: Array, tmp_path: Path) -> None:
     text = "g (float[2,24] x) => (float[2,24] y) { y = Mul(x, val_1) }"
 
     assert line(tmp_path, "gate.weight", stored, text) != "folded-pointwise"

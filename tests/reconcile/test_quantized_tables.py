@@ -57,9 +57,9 @@ def quantized_export(
     from exporter.census import take_census
 
     folder = tmp_path_factory.mktemp("tables")
-    module, given = network(kind), (torch.zeros(2, 5, dtype=torch.long),)
+    module, inputs = network(kind), (torch.zeros(2, 5, dtype=torch.long),)
     torch.onnx.export(
-        module, given, str(folder / "whole.onnx"), dynamo=request.param == "dynamo", verbose=False
+        module, inputs, str(folder / "whole.onnx"), dynamo=request.param == "dynamo", verbose=False
     )
     quantization.quantize_dynamic(folder / "whole.onnx", folder / "model.onnx")
     return audit_model(folder / "model.onnx"), take_census(module)

@@ -449,7 +449,7 @@ def test_rows_that_no_gates_divide_are_left_alone(tmp_path):
 
 
 @both
-def test_weights_of_no_directions_are_nobody_s(tmp_path, at_hand: bool) -> None:
+def test_weights_of_no_directions_are_unexpected(tmp_path, at_hand: bool) -> None:
     arrays = {"rnn.weight_ih_l0": noise(3, INPUT)}
     empty = {"W": noise(0, HIDDEN, INPUT), "R": noise(0, HIDDEN, HIDDEN), "B": noise(0, 2 * HIDDEN)}
 
@@ -490,7 +490,7 @@ def sliced(part: str, change: str) -> onnx.ModelProto:
         "count": [{"weight_ih": INPUT, "weight_hh": HIDDEN}.get(part, rows)],
         "rows": [1, 0, *range(2, rows)],
     }
-    given = [
+    constants = [
         f"int64[{len(each)}] {name} = {{{', '.join(map(str, each))}}}"
         for name, each in numbers.items()
         if name in change
@@ -498,7 +498,7 @@ def sliced(part: str, change: str) -> onnx.ModelProto:
     weights = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
     return text_model(
         f"""g (float[7,1,{INPUT}] x) => (float[7,1,1,{HIDDEN}] y)
-            <{", ".join(["int64[1] zero = {0}", *given])}> {{
+            <{", ".join(["int64[1] zero = {0}", *constants])}> {{
             {" ".join(lines)}
             y = LSTM<hidden_size = {HIDDEN}>(x, W3, R3, b3)
         }}""",
@@ -510,10 +510,14 @@ def sliced(part: str, change: str) -> onnx.ModelProto:
 def test_what_a_node_makes_of_a_cells_tensor_is_another_tensor(tmp_path, part):
     arrays = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
 
-    told = {name: lines_of(run(tmp_path, sliced(part, change), arrays)) for name, change in CELL.items()}
+    lines_after = {
+        name: lines_of(run(tmp_path, sliced(part, change), arrays)) for name, change in CELL.items()
+    }
 
-    assert {name: lines[f"rnn.{part}"] for name, lines in told.items()} == dict.fromkeys(CELL, "differing")
-    assert all(list(lines.values()).count("differing") == 1 for lines in told.values())
+    assert {name: lines[f"rnn.{part}"] for name, lines in lines_after.items()} == dict.fromkeys(
+        CELL, "differing"
+    )
+    assert all(list(lines.values()).count("differing") == 1 for lines in lines_after.values())
 
 
 def test_codes_that_a_quantizer_writes_on_the_way_are_the_cells_own(tmp_path):

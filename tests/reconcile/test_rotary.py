@@ -168,7 +168,7 @@ def test_nameless_frequencies_are_pytorchs_own(tmp_path, change, at_hand):
     assert [line.line for line in result.entries] == ["buffer" if is_same else "differing"]
 
 
-def test_frequencies_that_the_file_holds_elsewhere_say_nothing_of_another_vector(tmp_path):
+def test_frequencies_that_the_file_stores_elsewhere_are_no_evidence_of_another_vector(tmp_path):
     """A time embedding has its own frequencies, as many as the rotary embedding."""
     times = (1e3 ** -(np.arange(8) / 8)).astype("f4")
     text = """g (float[3,1] x) => (float[3,8] y) {

@@ -68,7 +68,7 @@ def test_a_bias_of_each_head_may_be_joined_with_the_examples(tmp_path, off):
     assert run(tmp_path, stored).balanced is (off == 0)
 
 
-def test_a_table_of_positions_is_asked_before_other_weights_of_its_width(tmp_path):
+def test_a_table_of_positions_is_tried_before_other_weights_of_its_width(tmp_path):
     width = 16
     weights = {f"layers.{i}.weight": noise(20, width, seed=i) for i in range(18)}
     positions = noise(30, width, seed=99)
@@ -120,7 +120,7 @@ both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weigh
 ROWS = noise(20, 6)
 
 
-def given(tmp_path, proto, *, at_hand: bool, content="full", known: Array = ROWS) -> Reconciliation:
+def reconcile_table(tmp_path, proto, *, at_hand: bool, content="full", known: Array = ROWS) -> Reconciliation:
     manifest = manifest_of(table("wpe.weight", known))
     return reconcile(tmp_path, proto, manifest, content, {"wpe.weight": known} if at_hand else None)
 
@@ -147,7 +147,7 @@ def added(stored: Array):
     ids=["slice", "batch axis", "repeated slice", "gather", "repeat", "axis moved"],
 )
 def test_nameless_rows_are_known_by_themselves(tmp_path, stored, expected, content, at_hand):
-    result = given(tmp_path, added(stored), at_hand=at_hand, content=content)
+    result = reconcile_table(tmp_path, added(stored), at_hand=at_hand, content=content)
 
     assert bridge_of(result) == expected
     assert result.parameters[0].decided_by == "content:rows"
@@ -161,18 +161,18 @@ def test_one_ulp_in_a_nameless_row_is_seen(tmp_path, position, at_hand):
     flat = stored.reshape(-1)
     flat[position] = np.nextafter(flat[position], np.float32(np.inf))
 
-    result = given(tmp_path, added(stored), at_hand=at_hand)
+    result = reconcile_table(tmp_path, added(stored), at_hand=at_hand)
 
     assert lines_of(result) == {"wpe.weight": "missing"}
     assert not result.balanced
 
 
 @both
-def test_rows_that_a_mask_has_overwritten_hold_nothing_and_are_passed_over(tmp_path, at_hand):
+def test_rows_that_a_mask_has_overwritten_are_empty_and_skipped(tmp_path, at_hand):
     stored = ROWS[:6].copy()
     stored[2:4] = np.finfo("f2").min
 
-    result = given(tmp_path, added(stored), at_hand=at_hand)
+    result = reconcile_table(tmp_path, added(stored), at_hand=at_hand)
 
     assert bridge_of(result) == {"gathered": (1, 120, -96, -84)}
 
@@ -183,7 +183,7 @@ def test_rows_overwritten_with_another_number_were_changed(tmp_path, number, at_
     stored = ROWS[:6].copy()
     stored[2:4] = number
 
-    assert not given(tmp_path, added(stored), at_hand=at_hand).balanced
+    assert not reconcile_table(tmp_path, added(stored), at_hand=at_hand).balanced
 
 
 @both
@@ -191,11 +191,11 @@ def test_rows_may_be_cast(tmp_path, at_hand):
     changed = ROWS[3:9].astype("f2")
     changed[1, 0] *= 2
 
-    result = given(tmp_path, added(ROWS[3:9].astype("f2")), at_hand=at_hand)
+    result = reconcile_table(tmp_path, added(ROWS[3:9].astype("f2")), at_hand=at_hand)
 
     assert [str(line) for line in result.parameters[0].chain] == ["sliced", "cast"]
     assert result.balanced
-    assert not given(tmp_path, added(changed), at_hand=at_hand).balanced
+    assert not reconcile_table(tmp_path, added(changed), at_hand=at_hand).balanced
 
 
 def coded(tensors: dict[str, Array]):
@@ -211,7 +211,7 @@ def test_rows_may_be_quantized(tmp_path, off, at_hand):
     tensors = quantized("v", ROWS[3:9])
     tensors["v_quantized"][1, 0] += np.int8(off if tensors["v_quantized"][1, 0] < 0 else -off)
 
-    result = given(tmp_path, coded(tensors), at_hand=at_hand)
+    result = reconcile_table(tmp_path, coded(tensors), at_hand=at_hand)
 
     assert result.balanced == (off == 0)
     assert lines_of(result) == {"wpe.weight": "quantized" if off == 0 else "missing"}
@@ -225,7 +225,7 @@ def test_codes_of_nothing_are_no_rows(tmp_path, at_hand):
         "v_zero_point": np.asarray(0, "i1"),
     }
 
-    assert not given(tmp_path, coded(tensors), at_hand=at_hand).balanced
+    assert not reconcile_table(tmp_path, coded(tensors), at_hand=at_hand).balanced
 
 
 # cuts that are no slices
@@ -255,7 +255,7 @@ def test_weight_or_lookup_table_that_was_cut_is_no_slice(tmp_path, cut, use, not
     if note:
         proto = dynamo_like(proto, folded={"v": ["wpe.weight"]})
 
-    result = given(tmp_path, proto, at_hand=at_hand)
+    result = reconcile_table(tmp_path, proto, at_hand=at_hand)
 
     assert lines_of(result) == {"wpe.weight": "differing" if note else "missing"}
     assert not result.balanced
@@ -265,7 +265,7 @@ def test_weight_or_lookup_table_that_was_cut_is_no_slice(tmp_path, cut, use, not
 def test_constant_table_has_no_rows_to_know(tmp_path, at_hand):
     ones = np.ones((20, 6), "f4")
 
-    assert lines_of(given(tmp_path, added(ones[:5]), at_hand=at_hand, known=ones)) == {
+    assert lines_of(reconcile_table(tmp_path, added(ones[:5]), at_hand=at_hand, known=ones)) == {
         "wpe.weight": "missing"
     }
 
@@ -294,7 +294,7 @@ def test_each_of_two_tables_of_one_width_has_its_own_rows(tmp_path, at_hand):
 
 @both
 def test_one_row_is_no_slice(tmp_path, at_hand):
-    assert lines_of(given(tmp_path, added(ROWS[3:4]), at_hand=at_hand)) == {"wpe.weight": "missing"}
+    assert lines_of(reconcile_table(tmp_path, added(ROWS[3:4]), at_hand=at_hand)) == {"wpe.weight": "missing"}
 
 
 @pytest.mark.parametrize(("count", "line"), [(4, "sliced"), (6, "gathered")])
@@ -410,8 +410,8 @@ def test_a_vector_that_was_half_precision_before_it_was_repeated_is_broadcast(tm
 
 
 @both
-def test_rows_that_a_second_tensor_holds_make_the_table_whole(tmp_path, at_hand):
-    result = given(tmp_path, joined(ROWS[:17], ROWS[17:]), at_hand=at_hand)
+def test_rows_in_a_second_tensor_complete_the_table(tmp_path, at_hand):
+    result = reconcile_table(tmp_path, joined(ROWS[:17], ROWS[17:]), at_hand=at_hand)
 
     assert bridge_of(result) == {"sliced": (1, 120, 0, 0)}
     assert result.parameters[0].entries == (((), "v"), ((), "w"))
@@ -420,7 +420,7 @@ def test_rows_that_a_second_tensor_holds_make_the_table_whole(tmp_path, at_hand)
 
 @both
 def test_rows_that_are_there_already_are_a_copy(tmp_path, at_hand):
-    result = given(tmp_path, joined(ROWS[:17], ROWS[5:8]), at_hand=at_hand)
+    result = reconcile_table(tmp_path, joined(ROWS[:17], ROWS[5:8]), at_hand=at_hand)
 
     assert bridge_of(result)["copied"] == (1, 18, 0, 18)
     assert result.onnx_parameters == 17 * 6
@@ -429,7 +429,7 @@ def test_rows_that_are_there_already_are_a_copy(tmp_path, at_hand):
 @both
 @pytest.mark.parametrize("rest", [ROWS[[18, 17, 19]], ROWS[17:] + np.float32(1e-4)], ids=["order", "values"])
 def test_rows_in_another_order_or_of_other_values_are_unexplained(tmp_path, rest, at_hand):
-    assert not given(tmp_path, joined(ROWS[:17], rest), at_hand=at_hand).balanced
+    assert not reconcile_table(tmp_path, joined(ROWS[:17], rest), at_hand=at_hand).balanced
 
 
 def joined(first: Array, second: Array):

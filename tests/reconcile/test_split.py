@@ -108,7 +108,7 @@ def test_a_table_of_positions_may_stand_as_tokens_and_a_picture(tmp_path, codes)
 
 
 @both
-def test_places_of_the_pieces_are_told(tmp_path, at_hand):
+def test_places_of_the_pieces_are_reported(tmp_path, at_hand):
     first, second, third = EXPERTS
 
     result = run(tmp_path, file_of(third, first, second), at_hand=at_hand)
@@ -192,7 +192,7 @@ def test_pieces_may_be_quantized(tmp_path, at_hand):
 
 
 @both
-def test_codes_of_nothing_are_no_pieces(tmp_path, at_hand):
+def test_codes_of_zeros_are_no_pieces(tmp_path, at_hand):
     tensors = {f"q{i}": np.zeros((8, 16), "i1") for i in range(3)} | {"s": np.asarray(100, "f4")}
     nodes = " ".join(f"d{i} = DequantizeLinear(q{i}, s) y{i} = MatMul(x, d{i})" for i in range(3))
 
@@ -247,7 +247,7 @@ def test_cast_that_a_manifest_does_not_describe_is_known_by_samples(tmp_path, at
 @pytest.mark.slow
 @both
 @pytest.mark.parametrize("turned", [False, True])
-def test_codes_of_many_square_experts_are_held_against_all_of_each(tmp_path, turned, at_hand):
+def test_codes_of_many_square_experts_are_compared_with_all_of_each(tmp_path, turned, at_hand):
     """Each of a hundred pieces has two or three sampled elements, to which another piece's codes may be close."""
     known = noise(100, 20, 20)
     right = [expert.T.copy() if turned else expert for expert in known]
@@ -324,7 +324,7 @@ def test_a_packed_bias_may_stand_in_pieces(tmp_path):
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0), (1, 2, 0)])
-def test_exchanged_pieces_are_told(tmp_path, order):
+def test_exchanged_pieces_are_reported(tmp_path, order):
     """A bias alone is exchanged, or weights and biases together."""
     alone = run_slices(tmp_path, attention(order), in_proj_weight=W, in_proj_bias=B)
     both = run_slices(tmp_path, attention(order, weights=order), in_proj_weight=W, in_proj_bias=B)
@@ -364,7 +364,7 @@ def test_codes_of_the_pieces_of_a_bias_are_in_the_order_of_the_weights_beside_th
     assert result.balanced is (order == (0, 1, 2))
 
 
-def test_one_changed_element_of_a_piece_is_told(tmp_path):
+def test_one_changed_element_of_a_piece_is_reported(tmp_path):
     changed = np.split(B, 3)[1].copy()
     changed[3] = np.nextafter(changed[3], np.float32(9))
 
@@ -378,10 +378,10 @@ def test_weights_beside_a_packed_bias_are_in_its_order(tmp_path):
     (tmp_path / "other").mkdir()
 
     result = run_slices(tmp_path, attention(), **known)
-    told = run_slices(tmp_path / "other", attention(weights=(0, 2, 1)), **known)
+    other_result = run_slices(tmp_path / "other", attention(weights=(0, 2, 1)), **known)
 
     assert result.balanced
-    assert lines_of(told)["m.in_proj_bias"] == "missing"
+    assert lines_of(other_result)["m.in_proj_bias"] == "missing"
 
 
 def test_piece_that_another_module_reads_is_no_piece(tmp_path):
@@ -396,10 +396,12 @@ def test_piece_that_another_module_reads_is_no_piece(tmp_path):
 
     result = run_slices(tmp_path, dynamo_like(text_model(text, parts), scopes=scopes), **known)
     parts["rest"], parts["w"] = parts["w"], parts["rest"]
-    told = run_slices(tmp_path / "other", dynamo_like(text_model(text, parts), scopes=scopes), **known)
+    other_result = run_slices(
+        tmp_path / "other", dynamo_like(text_model(text, parts), scopes=scopes), **known
+    )
 
     assert result.balanced
-    assert not told.balanced
+    assert not other_result.balanced
 
 
 def test_pieces_do_not_explain_what_is_planted_beside_them(tmp_path):
@@ -439,7 +441,7 @@ def test_a_table_may_stand_in_two_slices(tmp_path):
     assert bridge_of(result) == {"sliced": (1, 120, 0, 0)}
 
 
-def test_slices_with_rows_exchanged_or_changed_are_told(tmp_path):
+def test_slices_with_rows_exchanged_or_changed_are_reported(tmp_path):
     swapped = POSITIONS[:, 1:].copy()
     swapped[:, [2, 5]] = swapped[:, [5, 2]]
     changed = POSITIONS[:, :1] + np.float32(1e-6)
@@ -483,7 +485,7 @@ def test_a_sum_may_be_in_half_precision(tmp_path, row):
     assert run_slices(tmp_path, proto, cls_token=TOKEN, pos_embed=POSITIONS).balanced is (row == 0)
 
 
-def test_a_changed_sum_is_told(tmp_path):
+def test_a_changed_sum_is_reported(tmp_path):
     first = TOKEN + POSITIONS[:, :1]
     first[0, 0, 4] += np.float32(1e-4)
 
@@ -543,7 +545,7 @@ def test_a_table_of_rows_and_columns_may_become_one_of_positions(tmp_path):
 
 
 @pytest.mark.parametrize("axes", [(0, 3, 2, 1)])
-def test_joined_axes_in_another_order_are_told(tmp_path, axes):
+def test_joined_axes_in_another_order_are_reported(tmp_path, axes):
     stored = PLANE.transpose(axes).reshape(1, 20, 6)
 
     assert not run_slices(tmp_path, added(stored), pos=PLANE).balanced
@@ -575,11 +577,11 @@ def test_the_weight_of_a_bilinear_layer_is_found_and_no_other_order_of_it(tmp_pa
     result = run_slices(tmp_path, bilinear(weight.transpose(1, 0, 2).reshape(4, 15)), **{"b.weight": weight})
     (tmp_path / "other").mkdir()
     other = bilinear(weight.transpose(1, 2, 0).reshape(4, 15))
-    told = run_slices(tmp_path / "other", other, **{"b.weight": weight})
+    other_result = run_slices(tmp_path / "other", other, **{"b.weight": weight})
 
     assert [line.value for line in result.parameters[0].chain] == ["transposed", "reshaped"]
     assert result.balanced
-    assert not told.balanced
+    assert not other_result.balanced
 
 
 # exporters' notes on tensors of the root module
@@ -597,8 +599,10 @@ def test_a_number_of_the_root_module_is_known_by_the_note(tmp_path):
 
     result = run_slices(tmp_path, scaled(np.exp(known)), logit_scale=known)
     (tmp_path / "other").mkdir()
-    told = run_slices(tmp_path / "other", scaled(np.exp(known) * np.float32(1.001)), logit_scale=known)
+    other_result = run_slices(
+        tmp_path / "other", scaled(np.exp(known) * np.float32(1.001)), logit_scale=known
+    )
 
     assert lines_of(result) == {"logit_scale": "folded-pointwise"}
     assert result.balanced
-    assert not told.balanced
+    assert not other_result.balanced

@@ -76,7 +76,7 @@ def test_all_are_alive_where_all_are_read_or_the_whole_is(
         "n = Shape(x) q = Slice(h, last, first, last, n) v = Identity(q)",
     ],
 )
-def test_columns_that_the_model_computes_say_nothing(cut: str, tmp_path: Path) -> None:
+def test_columns_that_the_model_computes_are_no_evidence(cut: str, tmp_path: Path) -> None:
     text = f"g (float[2,4] x) => (float[2,n] y) {{ h = MatMul(x, w) {cut} y = Concat <axis = -1> (q, v) }}"
     numbers: dict[str, Array] = {"last": np.array([-1]), "first": np.array([-10])} if "Slice" in cut else {}
     proto = text_model(text, STORED["in one"][1] | numbers)
@@ -84,7 +84,7 @@ def test_columns_that_the_model_computes_say_nothing(cut: str, tmp_path: Path) -
     assert "dead" not in lines_of(reconcile(tmp_path, proto, manifest_of(*parameters_of(WEIGHTS)))).values()
 
 
-def test_an_axis_that_may_be_another_says_nothing(tmp_path: Path) -> None:
+def test_an_axis_that_may_be_another_is_no_evidence(tmp_path: Path) -> None:
     """The activation's rows are cut, an axis of another size than the weights'."""
     text = """g (float[2,4] x) => (float[1,9] y) {
         h = MatMul(x, w) a, b = Split <axis = 0, num_outputs = 2> (h) y = Identity(a)

@@ -43,7 +43,7 @@ def with_head(head: Array, name: str = "head.weight", node: str = "n") -> onnx.M
     return text_model(text, {"wte.weight": FC, name: head})
 
 
-def told(result: Reconciliation, id_: str) -> Finding | None:
+def find_finding(result: Reconciliation, id_: str) -> Finding | None:
     found = [finding for finding in result.findings if finding.id == id_]
     assert len(found) <= 1
     return found[0] if found else None
@@ -61,7 +61,7 @@ def test_tied_parameter_that_is_stored_again_is_untied(tmp_path, name, head):
     result = reconcile(tmp_path, with_head(head, name), TIED)
 
     assert result.balanced
-    assert told(result, "untied-weights") == Finding(
+    assert find_finding(result, "untied-weights") == Finding(
         "untied-weights",
         Severity.WARNING,
         "6 elements (24 bytes) that PyTorch ties to other names are stored again",
@@ -78,7 +78,7 @@ def test_tied_parameter_that_is_stored_again_is_untied(tmp_path, name, head):
 def test_tied_parameter_with_values_of_its_own_is_untied_and_does_not_balance(tmp_path, name, node, head):
     result = reconcile(tmp_path, with_head(head, name, node), TIED)
 
-    found = told(result, "untied-weights")
+    found = find_finding(result, "untied-weights")
     assert found is not None
     assert found.message == (
         "6 elements (24 bytes) that PyTorch ties to other names are stored with different values"
@@ -91,8 +91,8 @@ def test_tied_parameter_with_values_of_its_own_is_untied_and_does_not_balance(tm
 def test_unexpected_tensor_of_another_module_undoes_no_tie(tmp_path):
     result = reconcile(tmp_path, with_head(noise(2, 3), "onnx::MatMul_9", "/other/MatMul"), TIED)
 
-    assert told(result, "untied-weights") is None
-    assert told(result, "unexpected") is not None
+    assert find_finding(result, "untied-weights") is None
+    assert find_finding(result, "unexpected") is not None
 
 
 def test_tied_parameter_that_is_stored_once_is_no_finding(tmp_path):
@@ -131,14 +131,14 @@ def linear(stored: Array) -> onnx.ModelProto:
         ("f8", "f2", "64 bits for 16", 36),
     ],
 )
-def test_weight_in_more_bits_than_pytorchs_is_told_with_what_it_costs(
+def test_weight_in_more_bits_than_pytorchs_is_reported_with_what_it_costs(
     tmp_path, stored, original, types, saved
 ):
     array = FC.astype(original)
 
     result = reconcile(tmp_path, linear(array.astype(stored)), manifest_of(parameter("fc.weight", array)))
 
-    assert told(result, "wider-than-checkpoint") == Finding(
+    assert find_finding(result, "wider-than-checkpoint") == Finding(
         "wider-than-checkpoint",
         Severity.NOTE,
         f"6 learned elements are stored in more bits than in PyTorch ({types}); PyTorch's types would take {saved} "
@@ -154,7 +154,7 @@ def test_weight_in_pytorchs_type_or_a_narrower_is_no_finding(tmp_path, stored, o
 
     result = reconcile(tmp_path, linear(array.astype(stored)), manifest_of(parameter("fc.weight", array)))
 
-    assert told(result, "wider-than-checkpoint") is None
+    assert find_finding(result, "wider-than-checkpoint") is None
 
 
 def test_weight_with_other_values_may_need_its_type(tmp_path):
@@ -162,8 +162,8 @@ def test_weight_with_other_values_may_need_its_type(tmp_path):
         tmp_path, linear(noise(3, 2)), manifest_of(parameter("fc.weight", noise(3, 2, seed=1).astype("f2")))
     )
 
-    assert told(result, "wider-than-checkpoint") is None
-    assert told(result, "differing") is not None
+    assert find_finding(result, "wider-than-checkpoint") is None
+    assert find_finding(result, "differing") is not None
 
 
 def test_packed_weights_need_the_widest_type_among_them(tmp_path):
@@ -177,7 +177,7 @@ def test_packed_weights_need_the_widest_type_among_them(tmp_path):
         tensors = [parameter(n, h.T.astype(d)) for n, h, d in zip(names, half, dtypes, strict=True)]
         result = reconcile(tmp_path, proto, manifest_of(*tensors))
         assert result.balanced, bridge_of(result)
-        return told(result, "wider-than-checkpoint")
+        return find_finding(result, "wider-than-checkpoint")
 
     narrow, mixed = found("f2", "f2", "f2"), found("f2", "f4", "f2")
 
@@ -213,12 +213,12 @@ def half_known(**how: bool | str | None) -> Manifest:
     ],
     ids=["a state dict", "an old manifest", "a class", "a manifest"],
 )
-def test_what_code_that_is_not_at_hand_may_compute_is_told(tmp_path, known, words):
+def test_what_code_that_is_not_at_hand_may_compute_is_reported(tmp_path, known, words):
     stored = {"onnx::MatMul_7": FC, "softplus": np.log1p(np.exp(DECAY)).astype("f4")}
 
     result = reconcile(tmp_path, text_model(COMPUTED, stored), known)
 
-    found = told(result, "program-unknown")
+    found = find_finding(result, "program-unknown")
     assert not result.balanced
     if words is None:
         assert found is None
@@ -233,9 +233,13 @@ def test_of_what_balances_and_of_other_values_under_a_name_it_is_not(tmp_path):
     text = 'g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }'
     known = replace(manifest_of(parameter("fc.weight", FC)), lists_all_buffers=False)
 
-    assert told(reconcile(tmp_path, text_model(text, {"fc.weight": FC}), known), "program-unknown") is None
     assert (
-        told(reconcile(tmp_path, text_model(text, {"fc.weight": FC + 1}), known), "program-unknown") is None
+        find_finding(reconcile(tmp_path, text_model(text, {"fc.weight": FC}), known), "program-unknown")
+        is None
+    )
+    assert (
+        find_finding(reconcile(tmp_path, text_model(text, {"fc.weight": FC + 1}), known), "program-unknown")
+        is None
     )
 
 
@@ -297,7 +301,7 @@ def test_of_equally_unlike_ones_the_one_that_is_missing_goes_first(tmp_path, at_
 
 
 @both
-def test_copy_of_a_held_parameter_that_was_changed_is_near_that(tmp_path, at_hand):
+def test_changed_copy_of_a_matched_parameter_is_near_that(tmp_path, at_hand):
     known = {"held.weight": FC_NEAREST, "gone.weight": noise(4, 6)}
 
     result = run(tmp_path, {"held.weight": FC_NEAREST, "extra": changed(FC_NEAREST)}, known, at_hand=at_hand)
@@ -379,9 +383,9 @@ def manifest(folder: Path, known: dict[str, Array] | None = None) -> Manifest:
     """Return the manifest that `export` writes: parameters, and how the file computes with them."""
     plain = manifest_of(*parameters_of(known or KNOWN))
     (folder / "exported").mkdir()
-    told = wiring_of(reconcile_ledger(audit(folder / "exported", exported(known=known)), plain))
-    assert told is not None
-    return replace(plain, wiring=told)
+    recorded = wiring_of(reconcile_ledger(audit(folder / "exported", exported(known=known)), plain))
+    assert recorded is not None
+    return replace(plain, wiring=recorded)
 
 
 def read(folder: Path, proto: onnx.ModelProto) -> Reconciliation:
@@ -501,7 +505,7 @@ def test_what_a_tool_has_rewritten_is_compared_with_nothing(
     assert "wiring-differs" not in {finding.id for finding in result.findings}
 
 
-def test_a_manifest_that_tells_no_wiring_is_compared_with_nothing(tmp_path: Path) -> None:
+def test_a_manifest_without_wiring_is_compared_with_nothing(tmp_path: Path) -> None:
     result = reconcile_ledger(audit(tmp_path, exported("Relu")), manifest_of(*parameters_of(KNOWN)))
 
     assert result.reads == "not-compared"
@@ -534,8 +538,8 @@ def test_another_constant_differs(tmp_path: Path) -> None:
         return proto
 
     plain = manifest_of(*parameters_of(KNOWN))
-    told = wiring_of(reconcile_ledger(audit(tmp_path, with_scale(0.5)), plain))
-    known = replace(plain, wiring=told)
+    recorded = wiring_of(reconcile_ledger(audit(tmp_path, with_scale(0.5)), plain))
+    known = replace(plain, wiring=recorded)
 
     assert reconcile_ledger(audit(tmp_path, with_scale(0.5)), known).reads == "as-exported"
     assert reconcile_ledger(audit(tmp_path, with_scale(0.25)), known).reads == "differs"

@@ -27,7 +27,7 @@ from analyzer.timing.attribution import (
     find_membership,
     match_kernels,
     split_time,
-    tell_kernels,
+    time_kernels,
 )
 from analyzer.timing.record import KernelTime
 from analyzer.timing.request import Kernel
@@ -66,11 +66,11 @@ def total(split: Split) -> float:
     return math.fsum(p.ms for p in split.parts) - split.overlap_ms + ungrouped + split.unattributed_ms
 
 
-def told(
+def attributed(
     origins: Sequence[Origin | None], membership: dict[int, tuple[str, ...]]
 ) -> list[tuple[tuple[str, ...], bool]]:
     kernels = [Kernel(str(i), "Op", "CPU") for i in range(len(origins))]
-    found = tell_kernels(kernels, [1.0] * len(origins), origins, membership)
+    found = time_kernels(kernels, [1.0] * len(origins), origins, membership)
     return [(k.groups, k.is_across) for k in found]
 
 
@@ -93,7 +93,7 @@ def test_nodes_may_be_in_several_of_the_user_s_groups_or_in_none(tmp_path: Path)
 
 
 @pytest.mark.parametrize("by", ["dtype", "role", "bytes", "scope,dtype"])
-def test_keys_that_say_nothing_of_nodes_are_refused(tmp_path: Path, by: str) -> None:
+def test_keys_that_group_no_nodes_are_refused(tmp_path: Path, by: str) -> None:
     ledger = audit(tmp_path)
 
     with pytest.raises(UsageError, match="groups no nodes"):
@@ -132,28 +132,28 @@ def test_a_kernel_that_the_saved_graph_does_not_have_is_not_guessed() -> None:
 
 
 def test_a_kernel_of_nodes_in_one_group_is_that_group_s() -> None:
-    assert told([Origin((0, 1), VALUES)], {0: ("a",), 1: ("a",)}) == [(("a",), False)]
+    assert attributed([Origin((0, 1), VALUES)], {0: ("a",), 1: ("a",)}) == [(("a",), False)]
 
 
 def test_a_kernel_of_nodes_in_two_groups_is_fused_across_them() -> None:
-    assert told([Origin((0, 1), VALUES)], {0: ("a",), 1: ("b",)}) == [(("a", "b"), True)]
+    assert attributed([Origin((0, 1), VALUES)], {0: ("a",), 1: ("b",)}) == [(("a", "b"), True)]
 
 
 def test_a_node_without_a_scope_does_not_count_beside_others() -> None:
-    assert told([Origin((0, 1), VALUES)], {0: ("[unscoped]",), 1: ("b",)}) == [(("b",), False)]
-    assert told([Origin((0,), VALUES)], {0: ("[unscoped]",)}) == [(("[unscoped]",), False)]
+    assert attributed([Origin((0, 1), VALUES)], {0: ("[unscoped]",), 1: ("b",)}) == [(("b",), False)]
+    assert attributed([Origin((0,), VALUES)], {0: ("[unscoped]",)}) == [(("[unscoped]",), False)]
 
 
 def test_a_kernel_whose_nodes_share_several_groups_is_in_each_of_them() -> None:
-    assert told([Origin((0, 1), VALUES)], {0: ("a", "b"), 1: ("a", "b")}) == [(("a", "b"), False)]
+    assert attributed([Origin((0, 1), VALUES)], {0: ("a", "b"), 1: ("a", "b")}) == [(("a", "b"), False)]
 
 
 def test_a_kernel_without_a_group_of_the_user_s_is_ungrouped() -> None:
-    assert told([Origin((0,), SAME)], {0: ()}) == [((UNGROUPED,), False)]
+    assert attributed([Origin((0,), SAME)], {0: ()}) == [((UNGROUPED,), False)]
 
 
 def test_a_kernel_whose_nodes_are_unknown_has_no_group() -> None:
-    assert told([None, Origin((), NONE)], {}) == [((), False), ((), False)]
+    assert attributed([None, Origin((), NONE)], {}) == [((), False), ((), False)]
 
 
 def test_a_group_s_time_is_the_mean_over_runs_of_its_kernels() -> None:

@@ -10,13 +10,13 @@ from analyzer.errors import UsageError
 from analyzer.model import ValueType
 from analyzer.model.dtypes import DType
 from analyzer.timing.inputs.roles import KnownInput, assign_roles
-from analyzer.timing.inputs.sizes import Asked, size_axes
+from analyzer.timing.inputs.sizes import RequestedSizes, size_axes
 from analyzer.timing.record import Axis
 
 Dims = tuple[int | str | None, ...]
 
 
-def given(name: str, *dims: int | str | None, dtype: str = "INT64") -> ValueType:
+def input_value(name: str, *dims: int | str | None, dtype: str = "INT64") -> ValueType:
     return ValueType(name, "tensor", DType[dtype], dims)
 
 
@@ -25,29 +25,29 @@ def default(part: KnownInput | None, position: int, role: str, past: int) -> tup
     return sizes.get(role, 5), f"default of {role}"
 
 
-def sized(signature: list[ValueType], *sizes: tuple[str, int], **asked: Any) -> tuple[Axis, ...]:
+def sized(signature: list[ValueType], *sizes: tuple[str, int], **options: Any) -> tuple[Axis, ...]:
     parts, sides = assign_roles(signature, {})
-    return size_axes(parts, sides, Asked(sizes, **asked), default)
+    return size_axes(parts, sides, RequestedSizes(sizes, **options), default)
 
 
-def sizes_of(signature: list[ValueType], *sizes: tuple[str, int], **asked: Any) -> dict[str, list[int]]:
+def sizes_of(signature: list[ValueType], *sizes: tuple[str, int], **options: Any) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for axis in sized(signature, *sizes, **asked):
+    for axis in sized(signature, *sizes, **options):
         found.setdefault(axis.input, []).append(axis.size)
     return found
 
 
-BERT = [given("input_ids", "s18", "s41"), given("attention_mask", "s43", "s41")]
-STATIC = [given("input_ids", 2, 11), given("attention_mask", 2, 11)]
+BERT = [input_value("input_ids", "s18", "s41"), input_value("attention_mask", "s43", "s41")]
+STATIC = [input_value("input_ids", 2, 11), input_value("attention_mask", 2, 11)]
 CACHED = [
-    given("input_ids", "batch", "seq"),
-    given("attention_mask", "batch", "total_seq"),
-    given("past_key_values.0.key", "batch", 4, "past_seq", 8, dtype="FLOAT"),
+    input_value("input_ids", "batch", "seq"),
+    input_value("attention_mask", "batch", "total_seq"),
+    input_value("past_key_values.0.key", "batch", 4, "past_seq", 8, dtype="FLOAT"),
 ]
 
 
 def test_every_axis_has_a_size_and_a_reason():
-    assert sized([given("input_ids", 2, "s41")]) == (
+    assert sized([input_value("input_ids", 2, "s41")]) == (
         Axis("input_ids", 0, None, "batch", 2, "file"),
         Axis("input_ids", 1, "s41", "sequence", 128, "default of sequence"),
     )
@@ -68,7 +68,9 @@ def test_role_that_is_known_of_one_input_is_the_same_of_another():
         (4, "--shape s18"),
         (4, "as input_ids"),
     ]
-    assert sizes_of([given("input_ids", 3, 4), given("attention_mask", None, None)])["attention_mask"] == [
+    assert sizes_of([input_value("input_ids", 3, 4), input_value("attention_mask", None, None)])[
+        "attention_mask"
+    ] == [
         3,
         4,
     ]
@@ -140,7 +142,7 @@ def test_sum_that_is_given_leaves_the_rest():
     ],
 )
 def test_axis_that_is_called_by_a_sum_is_computed(axis, size):
-    signature = [CACHED[0], given("attention_mask", "batch", axis), CACHED[2]]
+    signature = [CACHED[0], input_value("attention_mask", "batch", axis), CACHED[2]]
 
     found = {axis.input: axis for axis in sized(signature, past=20) if axis.position == 1}
 
@@ -165,7 +167,7 @@ def test_arrays_bind_axes_of_all_inputs():
     ]
 
 
-def test_arrays_that_contradict_the_file_or_what_was_asked_are_refused():
+def test_arrays_that_contradict_the_file_or_the_options_are_refused():
     with pytest.raises(
         UsageError, match="--input: axis 0 of input_ids would have 3, and the file fixes it to 2"
     ):
@@ -179,7 +181,7 @@ def test_arrays_that_contradict_the_file_or_what_was_asked_are_refused():
 
 
 def test_encoder_and_decoder_have_sequences_of_their_own():
-    signature = [given("input_ids", "a", "b"), given("decoder_input_ids", "a", "c")]
+    signature = [input_value("input_ids", "a", "b"), input_value("decoder_input_ids", "a", "c")]
 
     found = sizes_of(signature, ("encoder_sequence", 6), ("decoder_sequence", 7))
 
@@ -189,13 +191,13 @@ def test_encoder_and_decoder_have_sequences_of_their_own():
 def test_decoder_that_is_a_file_of_its_own_has_the_sequence_and_the_encoder_another():
     length = "encoder_sequence_length"
     signature = [
-        given("encoder_attention_mask", "batch_size", length),
-        given("input_ids", "batch_size", "decoder_sequence_length"),
-        given("encoder_hidden_states", "batch_size", length, 64, dtype="FLOAT"),
-        given(
+        input_value("encoder_attention_mask", "batch_size", length),
+        input_value("input_ids", "batch_size", "decoder_sequence_length"),
+        input_value("encoder_hidden_states", "batch_size", length, 64, dtype="FLOAT"),
+        input_value(
             "past_key_values.0.decoder.key", "batch_size", 4, "past_decoder_sequence_length", 8, dtype="FLOAT"
         ),
-        given("past_key_values.0.encoder.key", "batch_size", 4, f"{length}_out", 8, dtype="FLOAT"),
+        input_value("past_key_values.0.encoder.key", "batch_size", 4, f"{length}_out", 8, dtype="FLOAT"),
     ]
 
     found = sizes_of(signature, ("encoder_sequence", 6), past=9)
@@ -204,24 +206,28 @@ def test_decoder_that_is_a_file_of_its_own_has_the_sequence_and_the_encoder_anot
 
 
 def test_axis_of_an_input_of_no_known_purpose_does_not_keep_a_role_from_the_others():
-    signature = [given("edges", 2, "e"), given("input_ids", "b", "s")]
+    signature = [input_value("edges", 2, "e"), input_value("input_ids", "b", "s")]
 
-    assert sizes_of([given("X", 1, "n", dtype="FLOAT"), signature[1]], ("batch", 8))["input_ids"][0] == 8
+    assert (
+        sizes_of([input_value("X", 1, "n", dtype="FLOAT"), signature[1]], ("batch", 8))["input_ids"][0] == 8
+    )
     with pytest.raises(UsageError, match="fixes it to 1"):
-        sized([given("X", 1, "n", dtype="FLOAT")], ("batch", 8))
+        sized([input_value("X", 1, "n", dtype="FLOAT")], ("batch", 8))
 
 
 def test_names_that_are_numbers_are_sizes_unless_all_are():
-    assert sizes_of([given("input_ids", "s1", "11")]) == {"input_ids": [1, 11]}
-    assert sizes_of([given("2", "3", "4")]) == {"2": [1, 128]}
+    assert sizes_of([input_value("input_ids", "s1", "11")]) == {"input_ids": [1, 11]}
+    assert sizes_of([input_value("2", "3", "4")]) == {"2": [1, 128]}
 
 
 def test_negative_sizes_are_free_and_scalars_have_no_axes():
-    assert sizes_of([given("input_ids", -1, -1), given("flag")]) == {"input_ids": [1, 128]}
+    assert sizes_of([input_value("input_ids", -1, -1), input_value("flag")]) == {"input_ids": [1, 128]}
 
 
 def test_ten_thousand_inputs_are_sized_in_time():
-    caches = [given(f"past_key_{index}", "b", 4, f"p{index}", 8, dtype="FLOAT") for index in range(5_000)]
-    masks = [given(f"mask_{index}", "b", f"m{index}") for index in range(5_000)]
+    caches = [
+        input_value(f"past_key_{index}", "b", 4, f"p{index}", 8, dtype="FLOAT") for index in range(5_000)
+    ]
+    masks = [input_value(f"mask_{index}", "b", f"m{index}") for index in range(5_000)]
 
     assert len(sized([*masks, *caches], past=3)) == 30_000

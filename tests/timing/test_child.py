@@ -65,9 +65,9 @@ def test_an_onnxruntime_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: 
         answered(job(tmp_path), tmp_path)
 
 
-def serve(asked: Job, folder: Path, before: str = "") -> subprocess.CompletedProcess[bytes]:
+def serve(job: Job, folder: Path, before: str = "") -> subprocess.CompletedProcess[bytes]:
     """Run the child process as it is started, after the code in `before`."""
-    (folder / JOB).write_text(dump_job(asked))
+    (folder / JOB).write_text(dump_job(job))
     program = f"{before}\nfrom analyzer.timing.running.child import serve; serve({str(folder)!r})"
     read, write = os.pipe()
     try:
@@ -97,18 +97,18 @@ sys.meta_path.insert(0, Noisy())
 
 
 def test_stdout_has_the_stages_and_nothing_else(tmp_path: Path) -> None:
-    said = io.BytesIO(serve(job(tmp_path), tmp_path, NOISE).stdout)
+    output = io.BytesIO(serve(job(tmp_path), tmp_path, NOISE).stdout)
     reply = load_answer((tmp_path / REPLY).read_text())
 
-    assert [json.loads(message) for message in iter(partial(read_frame, said), None)][-1] == "measuring"
+    assert [json.loads(message) for message in iter(partial(read_frame, output), None)][-1] == "measuring"
     assert isinstance(reply, Reply)
     assert len(reply.runs[0].latency_ns) == 4
 
 
 def test_what_onnxruntime_raises_is_in_the_reply(tmp_path: Path) -> None:
-    asked = job(tmp_path)
-    Path(asked.request.model).write_bytes(b"no model")
-    process = serve(asked, tmp_path)
+    broken = job(tmp_path)
+    Path(broken.request.model).write_bytes(b"no model")
+    process = serve(broken, tmp_path)
 
     match load_answer((tmp_path / REPLY).read_text()):
         case Raised(text=text, version=version):
@@ -125,7 +125,7 @@ def test_what_is_refused_is_in_the_reply(tmp_path: Path) -> None:
     assert str(load_answer((tmp_path / REPLY).read_text())).startswith("onnxruntime 1.9.0 is too old")
 
 
-def test_it_ends_when_the_process_that_asked_is_gone(tmp_path: Path) -> None:
+def test_it_ends_when_the_process_that_started_it_is_gone(tmp_path: Path) -> None:
     endless = job(tmp_path, schedule=Schedule(runs=10**9))
     (tmp_path / JOB).write_text(dump_job(endless))
     program = f"from analyzer.timing.running.child import serve; serve({str(tmp_path)!r})"

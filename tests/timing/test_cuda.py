@@ -16,7 +16,7 @@ from analyzer.errors import TimingError
 from analyzer.timing.inputs.sizes import parse_shapes
 from analyzer.timing.record import Timing, TimingSettings
 from analyzer.timing.request import Schedule
-from analyzer.timing.running import apart
+from analyzer.timing.running import isolated
 from analyzer.timing.running.devices import cuda_gpu
 from analyzer.timing.running.session import copies, fallbacks
 from analyzer.timing.timer import time_model
@@ -143,7 +143,7 @@ def test_the_memory_of_the_arena_holds_the_weights(timing: Timing) -> None:
 
 
 @pytest.mark.gpu
-def test_tf32_is_told_of_unless_it_is_off(timing: Timing, path: Path) -> None:
+def test_tf32_is_reported_unless_it_is_off(timing: Timing, path: Path) -> None:
     capability = float(dict(timing.environment.versions)["CUDA capability"])
 
     off = run(path, "cuda", ("use_tf32", "0"))
@@ -179,8 +179,8 @@ def test_what_a_gpu_needs_is_done_with_bound_inputs_and_in_two_processes(
 ) -> None:
     pytest.importorskip("onnxruntime")
     stages: list[str] = []
-    monkeypatch.setattr(apart, "binding_device", lambda name: "cpu")
-    monkeypatch.setattr(apart, "blocking_environment", lambda name: {"CUDA_LAUNCH_BLOCKING": "1"})
+    monkeypatch.setattr(isolated, "binding_device", lambda name: "cpu")
+    monkeypatch.setattr(isolated, "blocking_environment", lambda name: {"CUDA_LAUNCH_BLOCKING": "1"})
     ledger = audit_model(path)
     settings = TimingSettings("cpu", threads=1, schedule=Schedule(runs=5, warmup=1))
 
@@ -199,7 +199,7 @@ def test_what_a_gpu_needs_is_done_with_bound_inputs_and_in_two_processes(
     assert {part.group.name for part in point.parts} >= {"embeddings", "layers.0", "head"}
 
 
-def test_a_model_is_not_timed_on_another_provider_than_was_asked_for(path: Path) -> None:
+def test_a_model_is_not_timed_on_another_provider_than_requested(path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     if CUDA in onnxruntime.get_available_providers():
         pytest.skip("the onnxruntime that is installed has the CUDA provider")
@@ -227,7 +227,7 @@ def test_the_clock_of_kernels_is_the_device_s_where_it_can_be_read(timing: Timin
 def test_without_bindings_of_cupti_the_host_waits_for_each_kernel(
     timing: Timing, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "has_cupti", lambda: False)
+    monkeypatch.setattr(isolated, "has_cupti", lambda: False)
 
     waited = run(path, "cuda")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.timing.running.cupti import Deed, Trace, TraceError, ahead_of, deeds, is_installed
+from analyzer.timing.running.cupti import Activity, Trace, TraceError, ahead_of, find_activities, is_installed
 
 KERNEL, MEMCPY, MEMSET, RUNTIME, DRIVER = 10, 1, 2, 5, 4
 
@@ -59,7 +59,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cupti], None]:
     return install
 
 
-def test_what_a_device_did_has_the_call_that_asked_for_it(installed: Callable[[Cupti], None]) -> None:
+def test_activities_of_a_device_have_the_call_that_launched_them(installed: Callable[[Cupti], None]) -> None:
     origin = time.time_ns()
     at = origin + 5_000_000  # on CUPTI's clock
     cupti = Cupti(
@@ -78,14 +78,14 @@ def test_what_a_device_did_has_the_call_that_asked_for_it(installed: Callable[[C
     found = trace.end(origin)
     assert not cupti.enabled
     # both clocks are read while other work goes on, so their offset is known to some microseconds
-    assert [tuple(round(moment - deed.asked, 6) for moment in deed) for deed in found] == [
+    assert [tuple(round(moment - activity.requested, 6) for moment in activity) for activity in found] == [
         (0, 4, 20, 22),
         (0, 3, 13, 14),
     ]
-    assert abs(found[0].asked - 10) < 10_000
+    assert abs(found[0].requested - 10) < 10_000
 
 
-def test_a_device_that_cannot_be_traced_is_told_of(
+def test_a_device_that_cannot_be_traced_is_reported(
     monkeypatch: pytest.MonkeyPatch, installed: Callable[[Cupti], None]
 ) -> None:
     cupti = Cupti()
@@ -96,24 +96,24 @@ def test_a_device_that_cannot_be_traced_is_told_of(
         Trace()
 
 
-def test_what_nobody_asked_for_was_asked_for_in_no_call() -> None:
-    assert deeds([(1, 10_000, 20_000), (2, 30_000, 40_000)], {1: (5_000, 6_000)}, 0) == [
-        Deed(5, 6, 10, 20),
-        Deed(30, math.inf, 30, 40),
+def test_what_no_call_launched_belongs_to_no_call() -> None:
+    assert find_activities([(1, 10_000, 20_000), (2, 30_000, 40_000)], {1: (5_000, 6_000)}, 0) == [
+        Activity(5, 6, 10, 20),
+        Activity(30, math.inf, 30, 40),
     ]
 
 
-def test_deeds_are_in_the_order_in_which_they_were_asked_for() -> None:
+def test_activities_are_in_the_order_in_which_they_were_launched() -> None:
     calls = {1: (5_000, 6_000), 2: (7_000, 8_000)}
 
-    assert deeds([(2, 9_000, 9_500), (1, 9_600, 9_700)], calls, 1_000) == [
-        Deed(4, 5, 8.6, 8.7),
-        Deed(6, 7, 8, 8.5),
+    assert find_activities([(2, 9_000, 9_500), (1, 9_600, 9_700)], calls, 1_000) == [
+        Activity(4, 5, 8.6, 8.7),
+        Activity(6, 7, 8, 8.5),
     ]
 
 
 @pytest.mark.parametrize("host", [time.time_ns, time.monotonic_ns])
-def test_a_clock_is_held_against_that_by_which_something_began(host: Callable[[], int]) -> None:
+def test_a_clock_is_compared_with_the_one_that_timed_the_start(host: Callable[[], int]) -> None:
     assert abs(ahead_of(lambda: host() + 10**9, host()) - 10**9) < 10**7
 
 

@@ -65,7 +65,7 @@ def test_model_that_listens_to_a_stream_is_given_a_piece():
     assert size("waveform", "samples", is_stream=True) == 512
 
 
-def test_weights_tell_features_and_channels():
+def test_weights_show_features_and_channels():
     assert size("hidden", "features", position=3, use=Use(features=64)) == 64
     assert size("hidden", "features", position=2, use=Use(features=64)) == 1
     assert size("image", "channels", use=Use(channels=1)) == 1
@@ -88,7 +88,7 @@ def test_weights_tell_features_and_channels():
         ("spectrum", "features", {"num_mel_bins": 80}, 80),
     ],
 )
-def test_settings_of_the_model_tell_what_they_name(purpose, role, settings, expected):
+def test_settings_of_the_model_give_the_sizes_that_they_name(purpose, role, settings, expected):
     assert size(purpose, role, settings=settings) == expected
 
 
@@ -97,7 +97,7 @@ def write(path: Path, content: object) -> None:
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def test_settings_are_those_beside_the_model_with_what_they_hold(tmp_path):
+def test_settings_are_those_beside_the_model_with_their_values(tmp_path):
     write(tmp_path / "config.json", {"vocab_size": 9, "vision_config": {"image_size": 32}, "text_config": 3})
 
     assert read_settings([tmp_path / "model.onnx"])["image_size"] == 32
@@ -113,7 +113,7 @@ def test_settings_above_a_folder_called_onnx_are_found(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", "\xff", "[" * 100_000, '{"a": ' + "1" * 5_000 + "}"])
-def test_settings_that_cannot_be_read_are_none(tmp_path, content):
+def test_unreadable_settings_are_ignored(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
 
     assert read_settings([tmp_path / "model.onnx"]) == {}

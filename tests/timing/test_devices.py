@@ -81,7 +81,7 @@ def test_onnxruntime_takes_a_thread_for_each_core_not_for_each_of_its_threads(cp
     assert default_threads(cpuinfo) == 2
 
 
-def test_threads_are_the_processors_where_cores_are_not_told(tmp_path: Path) -> None:
+def test_threads_are_the_processors_where_cores_are_unknown(tmp_path: Path) -> None:
     assert default_threads(tmp_path / "absent") >= 1
 
 
@@ -89,7 +89,7 @@ def test_the_clock_is_that_of_the_fastest_core(cpuinfo: Path) -> None:
     assert processor_clocks(cpuinfo) == (("processor", 2999.98),)
 
 
-def test_the_clock_is_asked_of_the_governor_where_the_processor_does_not_tell(tmp_path: Path) -> None:
+def test_the_clock_is_read_from_the_governor_where_the_processor_does_not_show_it(tmp_path: Path) -> None:
     for core, khz in enumerate(["1400000", "2600000", "<unknown>"]):
         folder = tmp_path / f"cpu{core}" / "cpufreq"
         folder.mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_the_clock_is_asked_of_the_governor_where_the_processor_does_not_tell(tm
     assert processor_clocks(tmp_path / "absent", tmp_path) == (("processor", 2600.0),)
 
 
-def test_a_clock_that_nobody_tells_is_absent(tmp_path: Path) -> None:
+def test_a_clock_that_cannot_be_read_is_absent(tmp_path: Path) -> None:
     assert processor_clocks(tmp_path / "absent", tmp_path) == ()
 
 
@@ -157,7 +157,7 @@ def test_a_gpu_adds_cuda_the_driver_and_its_capability() -> None:
         ((), "9.0", {"FLOAT16"}, False),
     ],
 )
-def test_tf32_is_told_of_where_it_is_on(
+def test_tf32_is_reported_where_it_is_on(
     options: tuple[tuple[str, str], ...], capability: str, dtypes: set[str], is_on: bool
 ) -> None:
     notes = precision_notes(CUDA, options, (("CUDA capability", capability),), dtypes)
@@ -169,7 +169,7 @@ def test_a_processor_has_no_tf32() -> None:
     assert precision_notes(CPU, (), (), {"FLOAT"}) == ()
 
 
-def test_an_option_for_fewer_bits_is_told_of() -> None:
+def test_an_option_for_fewer_bits_is_reported() -> None:
     options = (("trt_fp16_enable", "1"), ("trt_int8_enable", "False"))
 
     notes = precision_notes("TensorrtExecutionProvider", options, (), {"FLOAT"})
@@ -179,7 +179,7 @@ def test_an_option_for_fewer_bits_is_told_of() -> None:
     )
 
 
-def test_an_environment_is_what_was_asked_and_what_the_process_says() -> None:
+def test_an_environment_is_what_was_requested_and_what_the_process_reports() -> None:
     reply = Reply(
         runs=(),
         kernels=(),

@@ -68,6 +68,6 @@ def test_an_answer_arrives_as_it_was_sent(answer: Reply | Raised | str) -> None:
     assert load_answer(dump_answer(answer)) == answer
 
 
-def test_an_answer_that_is_cut_off_is_none() -> None:
+def test_an_answer_that_is_cut_off_is_no_answer() -> None:
     with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
         load_answer(dump_answer(REPLY)[:-20])

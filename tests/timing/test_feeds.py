@@ -34,13 +34,13 @@ g (int64[b,s] input_ids, int64[b,t] attention_mask, int64[b,s] position_ids, flo
 """
 
 
-def planned(folder: Path, model: str | onnx.ModelProto, *shapes: str, **asked: Any) -> tuple[Inputs, ...]:
+def planned(folder: Path, model: str | onnx.ModelProto, *shapes: str, **options: Any) -> tuple[Inputs, ...]:
     proto = text_model(model, WEIGHTS) if isinstance(model, str) else model
-    return plan_feeds(audit(folder, proto), parse_shapes(shapes), **asked)
+    return plan_feeds(audit(folder, proto), parse_shapes(shapes), **options)
 
 
-def feeds(folder: Path, model: str | onnx.ModelProto, *shapes: str, **asked: Any) -> dict[str, Feed]:
-    (inputs,) = planned(folder, model, *shapes, **asked)
+def feeds(folder: Path, model: str | onnx.ModelProto, *shapes: str, **options: Any) -> dict[str, Feed]:
+    (inputs,) = planned(folder, model, *shapes, **options)
     return {feed.name: feed for feed in inputs.feeds}
 
 
@@ -63,7 +63,7 @@ def test_tokens_are_below_the_rows_of_their_tables_and_masks_are_ones(tmp_path):
     }
 
 
-def test_every_axis_of_every_input_is_told_with_its_reason(tmp_path):
+def test_every_axis_of_every_input_is_reported_with_its_reason(tmp_path):
     (inputs,) = planned(tmp_path, BERT, "batch=8")
 
     assert [(axis.input, axis.name, axis.size, axis.reason) for axis in inputs.axes][:3] == [

@@ -226,7 +226,7 @@ def test_what_embeds_tokens_is_run_for_each_before_the_decoder(tmp_path: Path) -
         ("anything", ["encoder_sequence=70"], 70, "--shape encoder_sequence"),
     ],
 )
-def test_what_an_encoder_of_sound_hands_on_is_what_it_says(
+def test_what_an_encoder_of_sound_passes_on_is_what_it_declares(
     tmp_path: Path, made: str | int, shapes: list[str], source: int, reason: str
 ) -> None:
     folder_of(pair(tmp_path, source=True), encoder_model=listener(made))
@@ -282,23 +282,27 @@ def test_prompt_and_new_tokens_fit_a_table_of_positions_unless_somebody_says_oth
 ) -> None:
     folder_of(tmp_path, prefill=learned(), decode=learned("past_sequence"))
 
-    usual, short, told = (
+    usual, short, chosen = (
         planned(tmp_path)[0],
         planned(tmp_path, new=35)[0],
         planned(tmp_path, "sequence=30")[0],
     )
 
-    assert [(each.prompt, each.new_tokens) for each in (usual, short, told)] == [(20, 21), (6, 35), (30, 11)]
+    assert [(each.prompt, each.new_tokens) for each in (usual, short, chosen)] == [
+        (20, 21),
+        (6, 35),
+        (30, 11),
+    ]
     for more in (["sequence=30"], 12), (["sequence=41"], None):
         with pytest.raises(
             UsageError, match="take 41 positions, and the model's table has 40; give fewer with --shape"
         ):
             planned(tmp_path, *more[0], new=more[1])
-    assert usual.caches[-1] + 1 == short.caches[-1] + 1 == told.caches[-1] + 1 == 40
+    assert usual.caches[-1] + 1 == short.caches[-1] + 1 == chosen.caches[-1] + 1 == 40
 
 
 @pytest.mark.parametrize(
-    ("shapes", "said"),
+    ("shapes", "reason"),
     [
         (
             "sequence=16:64:x2",
@@ -319,13 +323,13 @@ def test_prompt_and_new_tokens_fit_a_table_of_positions_unless_somebody_says_oth
         ),
     ],
 )
-def test_sizes_that_are_of_no_loop_are_refused(tmp_path: Path, shapes: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_sizes_that_are_of_no_loop_are_refused(tmp_path: Path, shapes: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
         planned(pair(tmp_path), shapes)
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "reason"),
     [
         (
             {"prefill": decoder(batch=2), "decode": decoder(1, "past_sequence", batch=3)},
@@ -342,9 +346,9 @@ def test_sizes_that_are_of_no_loop_are_refused(tmp_path: Path, shapes: str, said
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(
-    tmp_path: Path, files: dict[str, onnx.ModelProto], said: str
+    tmp_path: Path, files: dict[str, onnx.ModelProto], reason: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=reason):
         planned(folder_of(tmp_path, **files))
 
 
@@ -430,7 +434,7 @@ def test_the_text_of_a_loop(tmp_path: Path, golden: Any) -> None:
 
 @pytest.mark.time
 @pytest.mark.child
-def test_one_file_with_a_cache_is_timed_as_a_loop_where_new_tokens_are_asked_for(tmp_path: Path) -> None:
+def test_one_file_with_a_cache_is_timed_as_a_loop_where_new_tokens_are_requested(tmp_path: Path) -> None:
     folder_of(tmp_path, model=decoder(past="past_sequence"))
 
     found = run_here("time", tmp_path / "model.onnx", "--new-tokens", "4", "--runs", "3", "--format", "json")
@@ -459,11 +463,11 @@ def test_what_is_of_one_model_is_refused_of_a_loop_before_anything_runs(tmp_path
         ("--new-tokens", "0"): "0 is not in the range",
     }
 
-    for options, said in cases.items():
+    for options, reason in cases.items():
         found = run_here("time", tmp_path, *options)
 
         assert (found.returncode, found.stdout) == (2, "")
-        assert said in found.stderr
+        assert reason in found.stderr
 
 
 @pytest.mark.time
@@ -515,9 +519,9 @@ def test_an_export_of_a_loop_is_timed(
     lines = [line.split() for line in text.splitlines()]
     for step, tokens, cache in shown:
         assert any(
-            line[0:1] == [step] and line[2:][: len(told)] == told
+            line[0:1] == [step] and line[2:][: len(expected)] == expected
             for line in lines
-            for told in [f"{tokens} {cache}".split()]
+            for expected in [f"{tokens} {cache}".split()]
         )
     again = run_here("show", saved)
     assert again.stdout.splitlines()[2:] == text.splitlines()[2:]

@@ -115,7 +115,7 @@ def test_the_interval_covers_the_median_of_a_skewed_distribution() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plain", "profiled", "said"),
+    ("plain", "profiled", "expected"),
     [
         ([10] * 9, [11] * 9, None),
         ([10] * 9, [10] * 9, None),
@@ -124,5 +124,7 @@ def test_the_interval_covers_the_median_of_a_skewed_distribution() -> None:
         ([10] * 8 + [900], [10] * 9, None),
     ],
 )
-def test_profiled_runs_are_judged_by_medians(plain: list[int], profiled: list[int], said: str | None) -> None:
-    assert judge_profiled(summarize(plain, 0.01), summarize(profiled, 0.01)) == said
+def test_profiled_runs_are_judged_by_medians(
+    plain: list[int], profiled: list[int], expected: str | None
+) -> None:
+    assert judge_profiled(summarize(plain, 0.01), summarize(profiled, 0.01)) == expected

@@ -117,7 +117,7 @@ def test_functions_that_call_themselves_are_followed_to_an_end(tmp_path):
     assert looked_up(tmp_path, text, table=TABLE).uses["ids"].rows is None
 
 
-def test_input_that_indexes_what_is_computed_is_told(tmp_path):
+def test_input_that_indexes_what_is_computed_is_reported(tmp_path):
     text = "g (float[4,3] nodes, int64[2] edges) => (float y) { n = Neg(nodes) y = Gather(n, edges) }"
 
     assert looked_up(tmp_path, text).uses == {"nodes": Use(), "edges": Use(is_index=True)}
@@ -139,7 +139,7 @@ def test_what_is_gathered_from_is_no_index(tmp_path):
         ("y = Conv<group=2>(x, k)", Use(channels=6)),
     ],
 )
-def test_weights_tell_what_an_input_is_multiplied_with(tmp_path, body, use):
+def test_weights_show_what_an_input_is_multiplied_with(tmp_path, body, use):
     text = f"g (float x) => (float y) {{ {body} }}"
 
     found = looked_up(tmp_path, text, w=TABLE, k=np.zeros((8, 3, 5, 5), np.float32))

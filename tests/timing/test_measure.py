@@ -38,7 +38,7 @@ def test_warm_up_runs_are_not_among_the_times() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, 5, 40])
-def test_a_number_of_runs_that_was_asked_for_is_kept_to(runs: int) -> None:
+def test_a_requested_number_of_runs_is_kept(runs: int) -> None:
     model = Model(3600 * 1000 * MS)
 
     assert len(timed(model, Schedule(runs=runs, warmup=0, seconds=0.001))) == runs
@@ -105,7 +105,7 @@ def test_profiled_runs_go_on_when_their_median_has_settled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("runs", "made"), [(5, 5), (60, 60), (500, 60)])
-def test_profiled_runs_are_as_many_as_asked_for_up_to_sixty(runs: int, made: int) -> None:
+def test_profiled_runs_are_as_many_as_requested_up_to_sixty(runs: int, made: int) -> None:
     assert len(timed(Model(MS), profiled_schedule(Schedule(runs=runs)))) == made
 
 

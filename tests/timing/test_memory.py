@@ -51,7 +51,7 @@ def test_the_groups_around_a_group_limit_it_too(tmp_path: Path) -> None:
     assert available(proc, groups) == 70 * MIB
 
 
-def test_control_groups_of_version_1_are_heeded(tmp_path: Path) -> None:
+def test_control_groups_of_version_1_are_read(tmp_path: Path) -> None:
     proc = machine(tmp_path, mib=500, group="9:name=systemd:/\n4:cpu,memory:/docker/a:b\n0::/\n")
     folder = tmp_path / "groups" / "memory" / "docker" / "a:b"
     write(folder, memory__limit_in_bytes=f"{64 * MIB}", memory__usage_in_bytes=f"{4 * MIB}")
@@ -67,7 +67,7 @@ def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
     assert available(proc, groups) == 0
 
 
-def test_a_system_that_does_not_say_has_no_number(tmp_path: Path) -> None:
+def test_a_system_that_does_not_report_memory_has_no_number(tmp_path: Path) -> None:
     assert available(tmp_path, tmp_path) is None
 
 
@@ -100,9 +100,9 @@ def test_a_process_that_is_gone_has_no_memory() -> None:
 def test_the_peak_is_not_that_of_the_process_that_started_it() -> None:
     ballast = bytearray(os.urandom(1 << 10)) * (200 << 10)  # 200 MiB
     program = "from analyzer.process.memory import peak_rss; print(peak_rss())"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT).stdout
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT).stdout
 
-    assert int(said) < len(ballast)
+    assert int(output) < len(ballast)
 
 
 @pytest.mark.child
@@ -116,9 +116,9 @@ del small
 forget_peak()
 print(before - peak_rss())
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT).stdout
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT).stdout
 
-    assert int(said) > 50 * MIB
+    assert int(output) > 50 * MIB
 
 
 @pytest.mark.child
@@ -138,9 +138,9 @@ try:
 except MemoryError:
     print("no more")
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT).stdout
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT).stdout
 
-    assert said.decode().split("\n")[:2] == [str(32 << 20), "no more"]
+    assert output.decode().split("\n")[:2] == [str(32 << 20), "no more"]
 
 
 ROOT = Path(__file__).parents[2]

@@ -103,7 +103,7 @@ def test_array_that_is_there_twice_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="devices and pipes are files on POSIX systems")
-def test_what_has_no_end_is_not_opened(tmp_path):
+def test_only_a_regular_file_is_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
 
     for path in (Path("/dev/zero"), tmp_path / "pipe.npz"):
@@ -112,7 +112,7 @@ def test_what_has_no_end_is_not_opened(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "wanted", "holds"),
+    ("dtype", "wanted", "is_held"),
     [
         (np.dtype("i8"), DType.INT64, True),
         (np.dtype(">i8"), DType.INT64, True),
@@ -127,5 +127,5 @@ def test_what_has_no_end_is_not_opened(tmp_path):
         (np.dtype("u1"), DType.INT4, False),
     ],
 )
-def test_types_that_numpy_has_no_name_for_may_be_plain_bytes(dtype, wanted, holds):
-    assert Stored("x", dtype, ()).holds(wanted) == holds
+def test_types_that_numpy_has_no_name_for_may_be_plain_bytes(dtype, wanted, is_held):
+    assert Stored("x", dtype, ()).has_type(wanted) == is_held

@@ -206,7 +206,7 @@ def test_a_number_behind_a_name_is_another_name(tmp_path: Path) -> None:
     assert found[1][1] != NAMED or found[1][0] != ["relu_12"]
 
 
-def test_a_name_that_another_node_bears_already_gives_way_to_a_shorter_one(tmp_path: Path) -> None:
+def test_a_name_that_another_node_has_already_gives_way_to_a_shorter_one(tmp_path: Path) -> None:
     file = """g (float[2] x) => (float[2] z)
     { [one] relu = Relu(x) [relu_nchwc] b = Exp(relu) [last] z = Neg(b) }"""
     ran = """g (float[2] x) => (float[2] z)
@@ -297,7 +297,7 @@ def test_a_long_chain_takes_steps_in_proportion_to_its_length(tmp_path: Path) ->
 
 @pytest.mark.time
 @pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
-def test_every_kernel_of_a_real_session_is_told(tmp_path: Path, level: str) -> None:
+def test_every_kernel_of_a_real_session_has_an_origin(tmp_path: Path, level: str) -> None:
     import onnxruntime
 
     text = CONVOLUTIONS.replace("[1,3,8,8] z", "[1,3,1,1] z")

@@ -11,7 +11,7 @@ import pytest
 
 from analyzer.errors import TimingError
 from analyzer.timing.request import Kernel
-from analyzer.timing.running.cupti import Deed
+from analyzer.timing.running.cupti import Activity
 from analyzer.timing.running.profile import Profile, read_profile
 
 CPU = "CPUExecutionProvider"
@@ -163,7 +163,7 @@ def test_a_name_with_quotes_and_line_ends_is_read_as_it_is(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ['{"cat": "Node"}', '{"cat": ', '{"cat": "Node", "name": 3, "args": {}}'])
-def test_what_is_no_profile_is_said_so(tmp_path: Path, text: str) -> None:
+def test_what_is_no_profile_is_reported(tmp_path: Path, text: str) -> None:
     path = tmp_path / "profile.json"
     path.write_text(text)
 
@@ -177,20 +177,25 @@ def test_what_is_no_profile_is_said_so(tmp_path: Path, text: str) -> None:
 CUDA = {"provider": "CUDAExecutionProvider"}
 
 
-def traced(folder: Path, deeds: list[Deed], *events: dict[str, Any]) -> Profile:
+def traced(folder: Path, activities: list[Activity], *events: dict[str, Any]) -> Profile:
     path = folder / "profile.json"
     path.write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n", encoding="utf-8")
-    return read_profile(path, sorted(deeds))
+    return read_profile(path, sorted(activities))
 
 
 def times(found: Profile, run: int = 0) -> dict[str, float]:
     return {kernel.name: time for kernel, time in zip(found.kernels, found.runs[run], strict=True)}
 
 
-def test_what_a_call_asked_for_is_its_time_when_the_device_does_it(tmp_path: Path) -> None:
+def test_what_a_call_launched_is_its_time_when_the_device_does_it(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
-        [Deed(12, 15, 16, 40), Deed(22, 25, 41, 45), Deed(112, 115, 120, 140), Deed(122, 125, 141, 149)],
+        [
+            Activity(12, 15, 16, 40),
+            Activity(22, 25, 41, 45),
+            Activity(112, 115, 120, 140),
+            Activity(122, 125, 141, 149),
+        ],
         node("a", "MatMul", 10, 8, **CUDA),
         node("b", "Relu", 20, 8, **CUDA),
         end_run(9, 45),
@@ -201,13 +206,13 @@ def test_what_a_call_asked_for_is_its_time_when_the_device_does_it(tmp_path: Pat
 
     assert found.clock == "device"
     assert (times(found), times(found, 1)) == ({"a": 24, "b": 4}, {"a": 20, "b": 8})
-    assert found.strays == 0
+    assert found.unassigned_share == 0
 
 
 def test_the_processor_has_the_time_in_which_the_device_rests(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
-        [Deed(12, 15, 16, 30), Deed(42, 44, 45, 50)],
+        [Activity(12, 15, 16, 30), Activity(42, 44, 45, 50)],
         node("a", "MatMul", 10, 8, **CUDA),
         node("host", "Shape", 20, 20),
         node("b", "Relu", 41, 5, **CUDA),
@@ -220,7 +225,7 @@ def test_the_processor_has_the_time_in_which_the_device_rests(tmp_path: Path) ->
 def test_what_runs_side_by_side_is_not_counted_twice(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
-        [Deed(12, 15, 16, 30), Deed(22, 24, 20, 36)],
+        [Activity(12, 15, 16, 30), Activity(22, 24, 20, 36)],
         node("a", "MatMul", 10, 8, **CUDA),
         node("b", "MatMul", 20, 8, **CUDA),
         end_run(9, 45),
@@ -232,7 +237,7 @@ def test_what_runs_side_by_side_is_not_counted_twice(tmp_path: Path) -> None:
 def test_a_call_that_begins_in_the_microsecond_in_which_another_ends_has_its_own(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
-        [Deed(16.5, 18.2, 20, 25), Deed(18.9, 20.6, 25, 32)],
+        [Activity(16.5, 18.2, 20, 25), Activity(18.9, 20.6, 25, 32)],
         node("a", "MatMul", 10, 8, **CUDA),
         node("b", "MatMul", 18, 8, **CUDA),
         end_run(9, 45),
@@ -241,10 +246,10 @@ def test_a_call_that_begins_in_the_microsecond_in_which_another_ends_has_its_own
     assert times(found) == {"a": 5, "b": 7}
 
 
-def test_a_nested_graph_has_what_its_nodes_asked_for(tmp_path: Path) -> None:
+def test_a_nested_graph_has_what_its_nodes_launched(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
-        [Deed(22, 24, 25, 29), Deed(35, 37, 38, 40)],
+        [Activity(22, 24, 25, 29), Activity(35, 37, 38, 40)],
         node("inner", "Relu", 21, 6, **CUDA),
         node("counter", "Add", 30, 3),
         node("loop", "Loop", 20, 30, **CUDA),
@@ -254,22 +259,22 @@ def test_a_nested_graph_has_what_its_nodes_asked_for(tmp_path: Path) -> None:
     assert times(found) == {"loop": 4 + 3 + 2}
 
 
-def test_what_no_kernel_asked_for_is_told_of_and_nobody_s(tmp_path: Path) -> None:
+def test_what_no_kernel_launched_is_reported_as_unassigned(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
-        [Deed(12, 15, 16, 24), Deed(40, 42, 43, 45), Deed(90, 92, 93, 99)],
+        [Activity(12, 15, 16, 24), Activity(40, 42, 43, 45), Activity(90, 92, 93, 99)],
         node("a", "MatMul", 10, 8, **CUDA),
         end_run(9, 45),
     )
 
     assert times(found) == {"a": 8}
-    assert found.strays == pytest.approx(2 / 10)
+    assert found.unassigned_share == pytest.approx(2 / 10)
 
 
 def test_times_sum_up_to_no_more_than_the_run(tmp_path: Path) -> None:
     found = traced(
         tmp_path,
-        [Deed(12, 15, 5, 300)],
+        [Activity(12, 15, 5, 300)],
         node("a", "MatMul", 10, 8, **CUDA),
         node("host", "Shape", 20, 20),
         end_run(9, 45),
@@ -279,15 +284,19 @@ def test_times_sum_up_to_no_more_than_the_run(tmp_path: Path) -> None:
 
 
 def test_a_run_of_resnet_50_on_an_h200_has_the_device_s_time_in_its_nodes() -> None:
-    """A profile of onnxruntime-gpu 1.31.1 and CUPTI 13.0's records of the same run: 229 deeds for 118 nodes."""
+    """A profile of onnxruntime-gpu 1.31.1 and CUPTI 13.0's records of the same run: 229 activities for 118 nodes."""
     place = Path(__file__).parent
-    deeds = [Deed(*row) for row in json.loads((place / "cuda_deeds.json").read_text(encoding="utf-8"))]
-    found = read_profile(place / "cuda_traced.json", deeds)
+    activities = [
+        Activity(*row) for row in json.loads((place / "cuda_deeds.json").read_text(encoding="utf-8"))
+    ]
+    found = read_profile(place / "cuda_traced.json", activities)
     ((*took,),) = found.runs
 
-    assert found.strays == 0
-    assert len(deeds) == 229
-    assert math.fsum(took) == pytest.approx(math.fsum(deed.end - deed.start for deed in deeds), abs=0.01)
+    assert found.unassigned_share == 0
+    assert len(activities) == 229
+    assert math.fsum(took) == pytest.approx(
+        math.fsum(activity.end - activity.start for activity in activities), abs=0.01
+    )
     assert math.fsum(took) == pytest.approx(804.8, abs=0.1)
     assert all(
         time > 0

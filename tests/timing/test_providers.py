@@ -45,7 +45,7 @@ def test_a_provider_is_known_by_its_common_name(text: str, name: str) -> None:
 
 
 def test_a_short_name_is_understood_again() -> None:
-    assert all(provider_name(short_name(name)) == name for name in providers._NAMED)
+    assert all(provider_name(short_name(name)) == name for name in providers._BY_NAME)
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
@@ -104,7 +104,7 @@ def test_each_provider_has_its_own_package(name: str, package: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "pattern"),
     [
         (
             "cpu",
@@ -121,12 +121,14 @@ def test_each_provider_has_its_own_package(name: str, package: str) -> None:
         ),
     ],
 )
-def test_where_there_is_no_onnxruntime_the_one_that_has_the_provider_is_named(name: str, told: str) -> None:
-    assert re.fullmatch(told, str(missing(provider_name(name))))
+def test_where_there_is_no_onnxruntime_the_one_that_has_the_provider_is_named(
+    name: str, pattern: str
+) -> None:
+    assert re.fullmatch(pattern, str(missing(provider_name(name))))
 
 
 def test_every_provider_says_what_to_install_and_nothing_to_remove_where_there_is_nothing() -> None:
-    for name in providers._NAMED:
+    for name in providers._BY_NAME:
         assert "uninstall" not in str(missing(name))
     plug_in = missing("PlugInExecutionProvider")
     assert isinstance(plug_in, MissingExtraError)
@@ -147,7 +149,7 @@ def test_inputs_are_bound_to_the_gpu_of_cuda_and_of_what_runs_its_kernels() -> N
     assert binding_device(CPU) is binding_device("OpenVINOExecutionProvider") is None
 
 
-def test_the_graph_of_a_provider_that_compiles_is_not_asked_for() -> None:
+def test_the_graph_of_a_provider_that_compiles_is_not_requested() -> None:
     assert saves_graph(CPU)
     assert saves_graph(CUDA)
     assert not saves_graph(TENSORRT)
@@ -190,7 +192,9 @@ def test_an_option_has_the_form_key_value(text: str) -> None:
         (CUDA, ["user_compute_stream=140234"], "an address within a process"),
     ],
 )
-def test_an_option_that_would_spoil_the_measurement_is_refused(name: str, texts: list[str], why: str) -> None:
+def test_an_option_that_would_distort_the_measurement_is_refused(
+    name: str, texts: list[str], why: str
+) -> None:
     with pytest.raises(UsageError, match=why):
         parse_options(name, texts)
 

@@ -5,7 +5,7 @@ from hostile import unsafe_characters
 from models import save, text_model
 
 from analyzer.timing.request import Feed, Fill, Raised, Request
-from analyzer.timing.running.apart import cleaned, refusal
+from analyzer.timing.running.isolated import cleaned, refusal
 
 FEEDS = (Feed("x", "FLOAT", (2, 4), Fill.UNIFORM, -1, 1), Feed("n", "INT64", (), Fill.CONSTANT, 1, 1))
 AT_ADD = (
@@ -15,7 +15,7 @@ AT_ADD = (
 SOURCE = "/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* onnxruntime::BFCArena::Get(size_t, bool) "
 
 
-def told(text: str, *, stage: str = "profiling", model: str = "m.onnx", nbytes: int | None = None) -> str:
+def explain(text: str, *, stage: str = "profiling", model: str = "m.onnx", nbytes: int | None = None) -> str:
     request = Request(model, (FEEDS,), "CPUExecutionProvider", "/tmp", libraries=("/lib/acme.so",))
     return refusal(request, Raised("Fail", text, "1.31.1"), stage, nbytes)
 
@@ -30,10 +30,10 @@ def told(text: str, *, stage: str = "profiling", model: str = "m.onnx", nbytes: 
         ("com.microsoftware", False),
     ],
 )
-def test_operators_of_onnx_and_onnxruntime_are_asked_of_another_onnxruntime(domain, is_own):
+def test_missing_operators_of_onnx_and_onnxruntime_need_another_onnxruntime(domain, is_own):
     text = f"Load model from m.onnx failed:Fatal error: {domain}:Foo(-1) is not a registered function/op"
 
-    assert ("install the onnxruntime that the model was made for" in told(text)) is is_own
+    assert ("install the onnxruntime that the model was made for" in explain(text)) is is_own
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_operators_of_onnx_and_onnxruntime_are_asked_of_another_onnxruntime(doma
     ],
     ids=lambda text: text[-40:],
 )
-def test_what_cannot_be_loaded_is_a_sentence(text: str, sentence: str) -> None:
-    assert told(text, stage="loading") == sentence
+def test_what_cannot_be_loaded_is_reported_in_a_sentence(text: str, sentence: str) -> None:
+    assert explain(text, stage="loading") == sentence
 
 
 @pytest.mark.parametrize(
@@ -151,19 +151,19 @@ def test_what_cannot_be_loaded_is_a_sentence(text: str, sentence: str) -> None:
     ],
     ids=lambda text: text[-40:],
 )
-def test_what_cannot_be_run_is_a_sentence_with_the_inputs(text: str, sentence: str) -> None:
-    assert told(text, nbytes=1 << 30) == sentence
+def test_what_cannot_be_run_is_reported_in_a_sentence_with_the_inputs(text: str, sentence: str) -> None:
+    assert explain(text, nbytes=1 << 30) == sentence
 
 
-def test_a_node_without_a_name_is_said_to_have_none() -> None:
-    assert "m.onnx: a node of Add, which has no name: bad" in told(AT_ADD.replace("add1", "") + "bad")
+def test_a_node_without_a_name_is_reported_as_nameless() -> None:
+    assert "m.onnx: a node of Add, which has no name: bad" in explain(AT_ADD.replace("add1", "") + "bad")
 
 
 def test_a_custom_operator_is_named_by_its_node(tmp_path: Path) -> None:
     text = '<ir_version: 10, opset_import: ["" : 18, "com.acme" : 1]> g (float[2] x) => (float[2] y)'
     model = str(save(tmp_path, text_model(f"{text} {{ [foo] y = com.acme.Foo(x) }}")))
 
-    sentence = told(
+    sentence = explain(
         "Fatal error: com.acme:Foo(-1) is not a registered function/op", stage="loading", model=model
     )
 
@@ -175,10 +175,10 @@ def test_a_custom_operator_is_named_by_its_node(tmp_path: Path) -> None:
 def test_what_is_no_model_and_what_is_too_large_for_protobuf_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(b"no model")
-    small = told("Protobuf parsing failed.", stage="loading", model=str(path))
+    small = explain("Protobuf parsing failed.", stage="loading", model=str(path))
     with path.open("ab") as file:
         file.truncate(3 << 30)
-    large = told("Protobuf parsing failed.", stage="loading", model=str(path))
+    large = explain("Protobuf parsing failed.", stage="loading", model=str(path))
 
     assert small.endswith("nested deeper than protobuf allows; export it, or fetch it, again")
     assert "it has 3.00 GiB in one file, and onnxruntime reads at most 2 GiB of it" in large
@@ -193,29 +193,29 @@ def test_the_inputs_are_those_of_the_point_that_failed() -> None:
     assert "(inputs: x FLOAT [9, 9])" in sentence
 
 
-def test_values_of_the_user_s_own_are_not_said_to_be_made() -> None:
+def test_values_of_the_user_s_own_are_not_reported_as_generated() -> None:
     text = (
         "Non-zero status code returned while running Gather node. Name:'look' Status Message: indices element out of "
         "data bounds, idx=9"
     )
-    given = Request("m.onnx", (FEEDS,), "CPUExecutionProvider", "/tmp", npz="/in.npz")
+    request = Request("m.onnx", (FEEDS,), "CPUExecutionProvider", "/tmp", npz="/in.npz")
 
-    said = refusal(given, Raised("InvalidArgument", text, "1.31.1"), "measuring")
+    message = refusal(request, Raised("InvalidArgument", text, "1.31.1"), "measuring")
 
-    assert "the values of an input are out of its range" in said
-    assert said.endswith("give others with --input")
+    assert "the values of an input are out of its range" in message
+    assert message.endswith("give others with --input")
 
 
 @pytest.mark.parametrize("stage", ["loading", "measuring"])
-def test_nothing_steers_a_terminal(stage: str) -> None:
-    said = AT_ADD.replace("add1", "a\x1b[2J\u202e") + "\x1b]0;title\x07 bad\u2028worse"
+def test_no_control_character_reaches_a_terminal(stage: str) -> None:
+    raised = AT_ADD.replace("add1", "a\x1b[2J\u202e") + "\x1b]0;title\x07 bad\u2028worse"
 
     for text in (
-        said,
-        said.replace("while running", "in"),
+        raised,
+        raised.replace("while running", "in"),
         "Fatal error: a\x1b:F\x1b(-1) is not a registered op",
     ):
-        assert not unsafe_characters(told(text, stage=stage, model="m\x1b[1m.onnx"))
+        assert not unsafe_characters(explain(text, stage=stage, model="m\x1b[1m.onnx"))
 
 
 def test_long_texts_are_cut() -> None:
@@ -226,7 +226,7 @@ def test_long_texts_are_cut() -> None:
     "part", ["onnxruntime/", "a.cc:1 ", 'In Node, ("', "Load model from ", "x was false. ", ") "]
 )
 def test_texts_that_look_like_places_again_and_again_are_cleaned_in_no_time(part: str) -> None:
-    assert len(told(AT_ADD + part * 100_000)) < 1000
+    assert len(explain(AT_ADD + part * 100_000)) < 1000
 
 
 def test_an_exception_without_a_text_is_named() -> None:
@@ -238,10 +238,10 @@ def test_an_exception_without_a_text_is_named() -> None:
 
 
 def test_what_no_rule_knows_has_a_next_step_for_its_stage() -> None:
-    assert told("odd", stage="loading").endswith(
+    assert explain("odd", stage="loading").endswith(
         "odd; export the model again, or try another version of onnxruntime"
     )
-    assert told("odd").endswith("n INT64 []); give other sizes with --shape, or real inputs with --input")
+    assert explain("odd").endswith("n INT64 []); give other sizes with --shape, or real inputs with --input")
 
 
 @pytest.mark.parametrize(

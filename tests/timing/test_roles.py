@@ -11,17 +11,17 @@ from analyzer.timing.inputs.roles import Purpose, Use, assign_roles, is_opaque
 Dims = tuple[int | str | None, ...]
 
 
-def given(name: str, dims: Dims, dtype: str = "INT64") -> ValueType:
+def input_value(name: str, dims: Dims, dtype: str = "INT64") -> ValueType:
     return ValueType(name, "tensor", DType[dtype], dims)
 
 
 def roles(*signature: ValueType, **uses: Use) -> dict[str, tuple[str, tuple[str, ...]]]:
     parts, _ = assign_roles(signature, uses)
-    return {part.given.name: (part.purpose.value, part.roles) for part in parts}
+    return {part.value_type.name: (part.purpose.value, part.roles) for part in parts}
 
 
-IDS = given("input_ids", ("s18", "s41"))
-KEYS = given("past_key_values.0.key", ("b", 4, "p", 8), "FLOAT")
+IDS = input_value("input_ids", ("s18", "s41"))
+KEYS = input_value("past_key_values.0.key", ("b", 4, "p", 8), "FLOAT")
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ KEYS = given("past_key_values.0.key", ("b", 4, "p", 8), "FLOAT")
     ],
 )
 def test_purpose_and_roles_come_from_the_name_the_type_and_the_place(name, dtype, dims, purpose, found):
-    assert roles(given(name, dims, dtype))[name] == (purpose, tuple(found.split()))
+    assert roles(input_value(name, dims, dtype))[name] == (purpose, tuple(found.split()))
 
 
-def test_names_of_axes_tell_their_role_where_they_say_one():
-    found = roles(given("x", ("image_batch", "seq_len", "hidden_size"), "FLOAT"))
+def test_names_of_axes_show_their_role_where_they_have_one():
+    found = roles(input_value("x", ("image_batch", "seq_len", "hidden_size"), "FLOAT"))
 
     assert found["x"][1] == ("batch", "sequence", "features")
-    assert roles(given("x", ("num_frames", "time", "num_channels"), "FLOAT"))["x"][1] == (
+    assert roles(input_value("x", ("num_frames", "time", "num_channels"), "FLOAT"))["x"][1] == (
         "frames",
         "frames",
         "channels",
@@ -79,13 +79,15 @@ def test_names_of_axes_tell_their_role_where_they_say_one():
 
 
 def test_index_without_a_name_is_tokens_and_beside_it_what_indexes_nothing_is_a_mask():
-    found = roles(given("2", ("3", "4")), given("5", ("6", "4")), given("7", ()), **{"2": Use(rows=9)})
+    found = roles(
+        input_value("2", ("3", "4")), input_value("5", ("6", "4")), input_value("7", ()), **{"2": Use(rows=9)}
+    )
 
     assert [purpose for purpose, _ in found.values()] == ["tokens", "mask", "other"]
 
 
 def test_mask_beside_a_cache_is_as_long_as_past_and_sequence():
-    mask = given("attention_mask", ("b", "t"))
+    mask = input_value("attention_mask", ("b", "t"))
 
     assert roles(IDS, KEYS, mask)["attention_mask"][1] == ("batch", "total_sequence")
     assert roles(IDS, mask)["attention_mask"][1] == ("batch", "sequence")
@@ -94,10 +96,10 @@ def test_mask_beside_a_cache_is_as_long_as_past_and_sequence():
 def test_where_encoder_and_decoder_are_fed_the_plain_sequence_is_the_encoders():
     found = roles(
         IDS,
-        given("attention_mask", ("b", "s")),
-        given("decoder_input_ids", ("b", "t")),
-        given("decoder_attention_mask", ("b", "u")),
-        given("encoder_outputs.last_hidden_state", ("b", "s", 8), "FLOAT"),
+        input_value("attention_mask", ("b", "s")),
+        input_value("decoder_input_ids", ("b", "t")),
+        input_value("decoder_attention_mask", ("b", "u")),
+        input_value("encoder_outputs.last_hidden_state", ("b", "s", 8), "FLOAT"),
         KEYS,
     )
 
@@ -111,7 +113,7 @@ def test_where_encoder_and_decoder_are_fed_the_plain_sequence_is_the_encoders():
 
 
 def test_sampling_rate_makes_the_input_beside_it_sound():
-    found = roles(given("input", (None, "sequence"), "FLOAT"), given("sr", ()))
+    found = roles(input_value("input", (None, "sequence"), "FLOAT"), input_value("sr", ()))
 
     assert found["input"] == ("waveform", ("batch", "samples"))
 
@@ -126,11 +128,11 @@ def test_inputs_that_are_no_tensors_of_known_rank_have_no_roles():
 @pytest.mark.parametrize(
     ("axis", "opaque"), [("s18", True), ("12", True), ("unk__5", True), ("batch", False)]
 )
-def test_names_that_exporters_make_up_say_nothing(axis, opaque):
+def test_names_that_exporters_make_up_are_opaque(axis, opaque):
     assert is_opaque(axis) == opaque
 
 
 def test_names_of_a_megabyte_are_no_trouble():
     name = "past_key_values." * 65_536
 
-    assert roles(given(name, (name, None, name, 8), "FLOAT"))[name][0] == Purpose.CACHE
+    assert roles(input_value(name, (name, None, name, 8), "FLOAT"))[name][0] == Purpose.CACHE

@@ -94,7 +94,7 @@ def test_a_damaged_report_is_refused_with_its_name(tmp_path: Path, damage: Calla
     assert "make it again" in str(caught.value)
 
 
-def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_nans_in_a_report_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, timings.make_timing(tmp_path))
     path.write_text(path.read_text().replace('"p99": 12.0', '"p99": NaN'))
 
@@ -102,7 +102,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
         load_timing(path)
 
 
-def test_what_a_damaged_report_holds_is_told_in_short(tmp_path: Path) -> None:
+def test_what_a_damaged_report_contains_is_reported_in_short(tmp_path: Path) -> None:
     path = save(tmp_path, timings.make_timing(tmp_path))
     document = json.loads(path.read_text())
     document["latency_ms"]["mean"] = "long" * 10_000

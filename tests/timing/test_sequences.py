@@ -51,11 +51,11 @@ def test_the_tensor_of_a_sequence_may_be_given(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", s=np.ones((2, 8), "f4"))
 
     unknown = run_here("time", path)
-    given = run_here("time", path, "--input", tmp_path / "inputs.npz", "--runs", "3")
+    with_array = run_here("time", path, "--input", tmp_path / "inputs.npz", "--runs", "3")
 
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "input s: the file does not say its rank; give it with --input" in unknown.stderr
-    assert given.returncode == 0
+    assert with_array.returncode == 0
 
 
 def test_verify_compares_what_two_files_make_of_it(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def request(folder: Path, **changes: Any) -> Request:
 
 
 def opened(folder: Path, *, profiled: bool = False, write: bool = True, **changes: Any) -> Any:
-    asked = request(folder, **changes)
-    return open_session(asked, folder, folder / "log.txt", profiled=profiled, write=write)
+    job = request(folder, **changes)
+    return open_session(job, folder, folder / "log.txt", profiled=profiled, write=write)
 
 
 def test_the_graph_that_runs_is_written_without_its_weights(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_graph_is_written_where_no_link_can_be_made(
     assert onnx.load(session.optimized).graph.node
 
 
-def test_the_graph_is_not_written_where_nobody_asks(tmp_path: Path) -> None:
+def test_the_graph_is_not_written_unless_requested(tmp_path: Path) -> None:
     assert opened(tmp_path, write=False).optimized is None
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
@@ -99,7 +99,7 @@ def test_each_level_of_optimization_is_taken(tmp_path: Path, optimization: Optim
     assert (ran == ["MatMul", "Add", "Relu"]) is (optimization is Optimization.NONE)
 
 
-def test_threads_are_those_that_were_asked_for(tmp_path: Path) -> None:
+def test_threads_are_the_requested_ones(tmp_path: Path) -> None:
     assert opened(tmp_path, threads=1).inference.get_session_options().intra_op_num_threads == 1
     assert opened(tmp_path).inference.get_session_options().intra_op_num_threads == 0
 
@@ -114,14 +114,14 @@ def test_random_operators_draw_the_same_for_the_same_seed(tmp_path: Path) -> Non
     model = save(tmp_path, text_model("g () => (float[8] y) { y = RandomNormal<shape = [8]>() }"))
 
     def draw(seed: int) -> list[float]:
-        asked = Request(str(model), ((),), "CPUExecutionProvider", str(tmp_path), seed=seed)
-        session = open_session(asked, tmp_path, tmp_path / "log.txt", profiled=False, write=False)
+        job = Request(str(model), ((),), "CPUExecutionProvider", str(tmp_path), seed=seed)
+        session = open_session(job, tmp_path, tmp_path / "log.txt", profiled=False, write=False)
         return list(session.inference.run(None, {})[0])
 
     assert draw(1) == draw(1) != draw(2)
 
 
-def test_warnings_of_where_nodes_run_are_told_once(tmp_path: Path) -> None:
+def test_warnings_of_where_nodes_run_are_reported_once(tmp_path: Path) -> None:
     placed = "Some nodes were not assigned to the preferred execution providers which may have an impact."
     copied = "3 Memcpy nodes are added to the graph main_graph for CUDAExecutionProvider."
     log = tmp_path / "log.txt"

@@ -80,7 +80,7 @@ def test_groups_and_what_is_left_sum_up_to_the_profiled_run(timing: Timing) -> N
     assert total(point) == pytest.approx(point.profiled.mean, rel=1e-9)
 
 
-def test_every_kernel_is_told_whose_it_is(timing: Timing) -> None:
+def test_every_kernel_is_attributed_to_its_groups(timing: Timing) -> None:
     (point,) = timing.points
 
     assert point.unattributed_ms == 0
@@ -88,7 +88,7 @@ def test_every_kernel_is_told_whose_it_is(timing: Timing) -> None:
     assert {part.group.name for part in point.parts if part.kernels} >= {"embeddings", "layers.0", "layers.1"}
 
 
-def test_both_measurements_have_the_runs_that_were_asked_for(timing: Timing) -> None:
+def test_both_measurements_have_the_requested_runs(timing: Timing) -> None:
     (point,) = timing.points
 
     assert point.latency.runs == 5
@@ -96,7 +96,7 @@ def test_both_measurements_have_the_runs_that_were_asked_for(timing: Timing) -> 
     assert 0 < point.latency.min <= point.latency.median <= point.latency.p90 <= point.latency.p99
 
 
-def test_inputs_are_as_asked_and_fit_the_model(timing: Timing) -> None:
+def test_inputs_are_as_requested_and_fit_the_model(timing: Timing) -> None:
     ids, mask = timing.points[0].feeds
 
     assert (ids.shape, mask.shape) == ((2, 32), (2, 32))

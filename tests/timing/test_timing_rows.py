@@ -26,7 +26,7 @@ def test_the_outermost_rows_have_the_time_of_all_parts(tmp_path: Path, limit: in
     assert outer_ms(timing, limit) == pytest.approx(math.fsum(part.ms for part in timing.points[0].parts))
 
 
-def test_layers_that_hold_the_same_are_one_row_with_the_time_of_each(tmp_path: Path) -> None:
+def test_layers_with_equal_contents_are_one_row_with_the_time_of_each(tmp_path: Path) -> None:
     rows, closed = make_rows(timings.make_timing(tmp_path), 20)
 
     (layers,) = [row for row in rows if row.title == "layer.0-2"]

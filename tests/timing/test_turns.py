@@ -31,7 +31,9 @@ class Machine:
             [lambda kind=kind, at=at: self.run(kind, at) for at in range(len(self.plain))]
             for kind in ("plain", "profiled")
         )
-        return measure_in_turns(plain, profiled, schedule, tell=self.done.append, clock=lambda: self.now)
+        return measure_in_turns(
+            plain, profiled, schedule, report_done=self.done.append, clock=lambda: self.now
+        )
 
     def blocks(self) -> list[tuple[tuple[str, int], int]]:
         return [(who, len(list(runs))) for who, runs in groupby(self.called)]
@@ -86,20 +88,20 @@ def test_turns_of_slow_runs_are_short() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("runs", "profiled"), [(1, 1), (7, 7), (60, 60), (200, 60)])
-def test_the_runs_are_as_many_as_asked_for(runs: int, profiled: int) -> None:
+def test_the_runs_are_as_many_as_requested(runs: int, profiled: int) -> None:
     turns = Machine(1, 2).measure(Schedule(runs=runs))
 
     assert [len(times) for times in turns.plain] == [runs, runs]
     assert [len(times) for times in turns.profiled] == [profiled, profiled]
 
 
-def test_the_order_tells_whose_each_profiled_run_was() -> None:
+def test_the_order_names_the_point_of_each_profiled_run() -> None:
     machine = Machine(1, 3, 2)
     turns = machine.measure(Schedule(runs=20))
 
     whose = [point for kind, point in machine.called if kind == "profiled"]
     assert len(turns.order) == len(whose)
-    assert all(told in (None, point) for told, point in zip(turns.order, whose, strict=True))
+    assert all(entry in (None, point) for entry, point in zip(turns.order, whose, strict=True))
     assert [turns.order.count(point) for point in range(3)] == [20, 20, 20]
 
 

@@ -66,7 +66,7 @@ def test_a_reason_has_no_hosts_sources_or_colours() -> None:
     assert reason(NO_DEVICE) == "CUDA failure 100: no CUDA-capable device is detected ; GPU=-1."
 
 
-def test_a_reason_is_short_and_each_is_told_once() -> None:
+def test_a_reason_is_short_and_each_is_reported_once() -> None:
     log = "2026-01-01 00:00:00.1 [E:onnxruntime:, a.cc:1 F] Failed to " + "x" * 1000 + "\n"
 
     assert len(reason(log * 5)) == 300
@@ -77,7 +77,7 @@ def test_lines_that_are_no_records_give_no_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (
             "/onnxruntime_src/onnxruntime/python/onnxruntime_pybind_state.cc:729 void onnxruntime::python::Register("
@@ -90,11 +90,13 @@ def test_lines_that_are_no_records_give_no_reason() -> None:
         ("[ONNXRuntimeError] : 10 : INVALID_GRAPH : This is an invalid model.", ""),
     ],
 )
-def test_an_exception_about_the_device_is_told_from_one_about_the_model(text: str, said: str) -> None:
-    assert start_failure(text) == said
+def test_an_exception_about_the_device_is_distinguished_from_one_about_the_model(
+    text: str, expected: str
+) -> None:
+    assert start_failure(text) == expected
 
 
-def test_a_provider_that_says_nothing_is_told_of_too() -> None:
+def test_a_provider_without_a_message_is_reported_too() -> None:
     with pytest.raises(TimingError, match="onnxruntime gives no reason"):
         check_registered("OpenVINOExecutionProvider", [CPU], "")
 

@@ -105,7 +105,7 @@ def swap(proto: onnx.ModelProto) -> None:
         (swap, "encoder.layer.0.attention.self.query", "encoder.layer.0.attention.self.query.weight: "),
     ],
 )
-def test_a_fault_is_told_at_its_module(
+def test_a_fault_is_reported_at_its_module(
     fault: Callable[[onnx.ModelProto], None], module: str, reason: str, exported: Path, tmp_path: Path
 ) -> None:
     proto = onnx.load(exported / "model.onnx")
@@ -136,8 +136,8 @@ def dynamic(source: Path, target: Path) -> None:
 
 def static(source: Path, target: Path) -> None:
     ids = np.random.default_rng(0).integers(3, 300, (3, 2, 11))
-    given = {"attention_mask": np.ones((2, 11), np.int64), "token_type_ids": np.zeros((2, 11), np.int64)}
-    quantize(source, target, [{"input_ids": each, **given} for each in ids], "QDQ")
+    others = {"attention_mask": np.ones((2, 11), np.int64), "token_type_ids": np.zeros((2, 11), np.int64)}
+    quantize(source, target, [{"input_ids": each, **others} for each in ids], "QDQ")
 
 
 def quantize(source: Path, target: Path, samples: list[dict[str, object]], form: str) -> None:
@@ -208,7 +208,7 @@ def test_a_file_with_codes_or_half_precision_computes_pytorchs_function_of_its_w
 
 
 @pytest.mark.parametrize("form", ["half", "dynamic", "QDQ"])
-def test_a_fault_in_a_file_with_codes_is_told_at_its_module(
+def test_a_fault_in_a_file_with_codes_is_reported_at_its_module(
     exported: Path, tmp_path: Path, form: str
 ) -> None:
     FORMS[form](exported / "model.onnx", tmp_path / "model.onnx")
@@ -225,7 +225,7 @@ def test_a_fault_in_a_file_with_codes_is_told_at_its_module(
     assert "epsilon 0.05, and epsilon 1e-12 in PyTorch" in first["reason"]
 
 
-def plant(proto: onnx.ModelProto) -> None:
+def add_gate(proto: onnx.ModelProto) -> None:
     """Add a gate after the first activation."""
     node = next(each for each in proto.graph.node if each.op_type == "Gelu")
     gate = np.random.default_rng(0).normal(1, 0.1, 128).astype(np.float32)
@@ -266,9 +266,9 @@ def low_rank(proto: onnx.ModelProto) -> None:
     for name, shape in (("down", (16, 4)), ("up", (4, 16))):
         array = random.normal(0, 0.3, shape).astype(np.float32)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    given = turn.input[0]
+    activation = turn.input[0]
     made = [
-        helper.make_node("Identity", [given], ["same"]),
+        helper.make_node("Identity", [activation], ["same"]),
         helper.make_node("MatMul", ["same", "down"], ["few"]),
         helper.make_node("MatMul", ["few", "up"], ["many"]),
         helper.make_node("Add", ["same", "many"], ["adapted"]),
@@ -289,12 +289,12 @@ def _reads(proto: onnx.ModelProto, node: onnx.NodeProto, made: onnx.NodeProto) -
     ("fault", "module", "reason"),
     [
         (low_rank, "encoder.layer.1.attention.self", "MatMul with down, which PyTorch does not have"),
-        (plant, "encoder.layer.0.intermediate.intermediate_act_fn", "gate, which PyTorch does not have"),
+        (add_gate, "encoder.layer.0.intermediate.intermediate_act_fn", "gate, which PyTorch does not have"),
         (skip, "encoder.layer.0", "nothing: encoder.layer.0 is skipped"),
         (drop, "encoder.layer.0.output", "residual is dropped"),
     ],
 )
-def test_what_the_graph_does_is_told_with_its_cause(
+def test_what_the_graph_does_is_reported_with_its_cause(
     fault: Callable[[onnx.ModelProto], None], module: str, reason: str, exported: Path, tmp_path: Path
 ) -> None:
     proto = onnx.load(exported / "model.onnx")
@@ -357,16 +357,16 @@ def test_codes_take_the_place_of_norms_and_activations_and_compute_the_same(
 
 
 def scaled(proto: onnx.ModelProto, name: str, factor: float) -> None:
-    held = next(each for each in proto.graph.initializer if each.name == name)
-    value = onnx.numpy_helper.to_array(held) * np.float32(factor)
-    held.CopyFrom(onnx.numpy_helper.from_array(np.asarray(value, np.float32), name))
+    tensor = next(each for each in proto.graph.initializer if each.name == name)
+    value = onnx.numpy_helper.to_array(tensor) * np.float32(factor)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(value, np.float32), name))
 
 
 def lowest(proto: onnx.ModelProto, name: str) -> None:
-    held = next(each for each in proto.graph.initializer if each.name == name)
-    value = onnx.numpy_helper.to_array(held)
+    tensor = next(each for each in proto.graph.initializer if each.name == name)
+    value = onnx.numpy_helper.to_array(tensor)
     least = np.full_like(value, np.iinfo(value.dtype).min)
-    held.CopyFrom(onnx.numpy_helper.from_array(least, name))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(least, name))
 
 
 @pytest.mark.parametrize("factor", sampled([4, 16, 1 / 4, 1 / 16, 0], [16, 0]))
@@ -389,8 +389,8 @@ def test_a_quantizer_that_does_not_fit_its_values_differs(
     assert (code, document["same"]) == (1, False)
     wiring = document["wiring"]
     assert isinstance(wiring, dict)
-    told = [(each["kind"], each["node"]) for each in wiring["differences"]]
-    assert told == [("quantizer", wrong.name)]
+    differences = [(each["kind"], each["node"]) for each in wiring["differences"]]
+    assert differences == [("quantizer", wrong.name)]
     first = document["first"]
     assert isinstance(first, dict)
     assert first["module"] == "encoder.layer.0.intermediate.dense"
@@ -404,7 +404,7 @@ def check(*arguments: object) -> tuple[int, dict[str, Any]]:
     return result.returncode, rule
 
 
-def test_a_drift_beyond_the_limit_fails_and_the_dearest_modules_are_told(
+def test_a_drift_beyond_the_limit_fails_and_the_costliest_modules_are_reported(
     exported: Path, tmp_path: Path
 ) -> None:
     shutil.copy(exported / "manifest.json", tmp_path)
@@ -537,8 +537,8 @@ def test_a_bias_that_is_rounded_anew_for_each_call_is_no_difference(
         {name: random.normal(size=(4, 16)).astype(np.float32)} for _ in range(4)
     ]
     quantize(model, model.with_name("int8.onnx"), samples, "QDQ")
-    held = onnx.load(model.with_name("int8.onnx")).graph.initializer
-    codes = [each for each in held if each.data_type == onnx.TensorProto.INT32 and [*each.dims] == [16]]
+    stored = onnx.load(model.with_name("int8.onnx")).graph.initializer
+    codes = [each for each in stored if each.data_type == onnx.TensorProto.INT32 and [*each.dims] == [16]]
     assert len({each.raw_data for each in codes}) == 2  # two sets of codes of one parameter
 
     code, document = verify(model.with_name("int8.onnx"))
@@ -562,7 +562,9 @@ def factory():
 """
 
 
-def test_a_fault_in_pytorchs_own_attention_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_pytorchs_own_attention_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "attention.py").write_text(ATTENTION)
     monkeypatch.chdir(tmp_path)
     assert run_here("export", "attention:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
@@ -594,7 +596,7 @@ LLAMA = {
 }
 
 
-def test_a_stack_that_ends_early_is_told_where_it_ends(tmp_path: Path) -> None:
+def test_a_stack_that_ends_early_is_reported_where_it_ends(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     exported = run_here("export", tmp_path, "--random-weights", "--static", "-o", tmp_path / "out", "--quiet")
     assert exported.returncode == 0

@@ -284,13 +284,13 @@ def test_what_is_chosen_among_equals_is_not_judged(
 
     assert (code, document["same"]) == (2, False)
     assert document["outputs"][0]["verdict"] == "not-compared"
-    said = run_here("verify", path, "--against", "choosing_nets:tied").stdout
-    assert "NOT COMPARED: rounding alone changes 1 output beyond recognition" in " ".join(said.split())
+    text = run_here("verify", path, "--against", "choosing_nets:tied").stdout
+    assert "NOT COMPARED: rounding alone changes 1 output beyond recognition" in " ".join(text.split())
 
 
 @pytest.mark.time
 @pytest.mark.export
-def test_what_keeps_the_order_is_no_alarm_and_is_told(
+def test_what_keeps_the_order_is_no_alarm_and_is_reported(
     exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(exported)
@@ -306,7 +306,7 @@ def test_what_keeps_the_order_is_no_alarm_and_is_told(
 
 @pytest.mark.time
 @pytest.mark.export
-def test_a_trigger_on_hidden_values_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trigger_on_hidden_values_is_reported(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(exported)
     path = export(exported, "codebook", "dynamo")
     model = onnx.load(path)
@@ -334,7 +334,9 @@ def test_a_trigger_on_hidden_values_is_told(exported: Path, monkeypatch: pytest.
 
 @pytest.mark.time
 @pytest.mark.export
-def test_a_threshold_for_a_value_of_pytorch_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_threshold_for_a_value_of_pytorch_is_reported(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(exported)
     model = onnx.load(export(exported, "beside", "dynamo"))
     (output,) = (each.name for each in model.graph.output)
@@ -354,25 +356,25 @@ def test_a_threshold_for_a_value_of_pytorch_is_told(exported: Path, monkeypatch:
     )
     _, honest = verify(export(exported, "beside", "dynamo"), "--against", "choosing_nets:beside", *SEEDS)
 
-    said = "other results of Greater waits, computed from kept, by which PyTorch makes no choice"
+    sentence = "other results of Greater waits, computed from kept, by which PyTorch makes no choice"
     assert code == 0
-    assert said in document["uncovered"]
+    assert sentence in document["uncovered"]
     assert not any("makes no choice" in line for line in honest["uncovered"])
 
 
 @pytest.mark.time
 @pytest.mark.export
-def test_a_bound_of_an_input_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_of_an_input_is_reported(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(exported)
     model = onnx.load(export(exported, "router", "dynamo"))
-    (given,) = (each.name for each in model.graph.input)
+    (input_name,) = (each.name for each in model.graph.input)
     for node in model.graph.node:
         for at, name in enumerate(node.input):
-            if name == given:
+            if name == input_name:
                 node.input[at] = "cut"
     for name, number in (("far", 1e4), ("near", -1e4)):
         model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
-    model.graph.node.insert(0, helper.make_node("Clip", [given, "near", "far"], ["cut"], name="cuts"))
+    model.graph.node.insert(0, helper.make_node("Clip", [input_name, "near", "far"], ["cut"], name="cuts"))
     (exported / "cut").mkdir()
     onnx.save(model, exported / "cut" / "model.onnx")
 
@@ -385,10 +387,12 @@ def test_a_bound_of_an_input_is_told(exported: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.time
 @pytest.mark.export
 @pytest.mark.parametrize("kind", ["a bound", "a term"])
-def test_what_no_input_here_wakes_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_what_no_input_here_activates_is_reported(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.chdir(exported)
     model = onnx.load(export(exported, "router", "dynamo"))
-    (given,), (output,) = (
+    (input_name,), (output,) = (
         [each.name for each in values] for values in (model.graph.input, model.graph.output)
     )
     next(each for each in model.graph.node if output in each.output).output[0] = "kept"
@@ -398,7 +402,7 @@ def test_what_no_input_here_wakes_is_told(exported: Path, monkeypatch: pytest.Mo
         nodes = [helper.make_node("Clip", ["kept", "near", "far"], [output], name="cuts")]
     else:
         nodes = [
-            helper.make_node("ReduceSum", [given], ["all"], keepdims=0),
+            helper.make_node("ReduceSum", [input_name], ["all"], keepdims=0),
             helper.make_node("Sub", ["all", "far"], ["less"]),
             helper.make_node("Relu", ["less"], ["asleep"], name="waits"),
             helper.make_node("Add", ["kept", "asleep"], [output]),
@@ -409,43 +413,45 @@ def test_what_no_input_here_wakes_is_told(exported: Path, monkeypatch: pytest.Mo
 
     code, document = verify(exported / kind / "model.onnx", "--against", "choosing_nets:router")
 
-    said = [line for line in document["uncovered"] if line.startswith("numbers beyond the bounds")]
+    sentences = [line for line in document["uncovered"] if line.startswith("numbers beyond the bounds")]
     name = "Clip cuts" if kind == "a bound" else "Relu waits"
     assert code == 0
-    assert said == [f"numbers beyond the bounds of {name}, which PyTorch does not have"]
+    assert sentences == [f"numbers beyond the bounds of {name}, which PyTorch does not have"]
 
 
 @pytest.mark.time
 @pytest.mark.export
 @pytest.mark.parametrize("kind", ["saturated", "product", "sum of inputs"])
-def test_a_value_that_never_moves_here_is_told(
+def test_a_value_that_never_moves_here_is_reported(
     exported: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(exported)
     model = onnx.load(export(exported, "router", "dynamo"))
-    (given,), (output,) = (
+    (input_name,), (output,) = (
         [each.name for each in values] for values in (model.graph.input, model.graph.output)
     )
     next(each for each in model.graph.node if output in each.output).output[0] = "kept"
     for name, number in (("far", 1e4), ("zero", 0.0)):
         model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
-    nodes = [helper.make_node("ReduceSum", [given], ["all"], keepdims=0)]
+    nodes = [helper.make_node("ReduceSum", [input_name], ["all"], keepdims=0)]
     if kind == "saturated":
         nodes += [
             helper.make_node("Sub", ["all", "far"], ["less"]),
             helper.make_node("Sigmoid", ["less"], ["asleep"], name="waits"),
             helper.make_node("Mul", ["asleep", "far"], ["added"]),
         ]
-        said = "other results of Sigmoid waits than 0: it gave this in all runs, and nothing in PyTorch did"
+        sentence = (
+            "other results of Sigmoid waits than 0: it gave this in all runs, and nothing in PyTorch did"
+        )
     elif kind == "product":
         nodes += [helper.make_node("Mul", ["all", "zero"], ["added"], name="waits")]
-        said = "other results of Mul waits than 0: it gave this in all runs, and nothing in PyTorch did"
+        sentence = "other results of Mul waits than 0: it gave this in all runs, and nothing in PyTorch did"
     else:
         nodes += [
             helper.make_node("Equal", ["all", "far"], ["is_far"], name="waits"),
             helper.make_node("Cast", ["is_far"], ["added"], to=onnx.TensorProto.FLOAT),
         ]
-        said = "both results of Equal waits, which compares x with 10000"
+        sentence = "both results of Equal waits, which compares x with 10000"
     model.graph.node.extend([*nodes, helper.make_node("Add", ["kept", "added"], [output])])
     folder = exported / kind.replace(" ", "-")
     folder.mkdir()
@@ -454,7 +460,7 @@ def test_a_value_that_never_moves_here_is_told(
     code, document = verify(folder / "model.onnx", "--against", "choosing_nets:router", *SEEDS)
 
     assert code == 0
-    assert said in document["uncovered"]
+    assert sentence in document["uncovered"]
 
 
 @pytest.mark.time
@@ -474,15 +480,15 @@ def test_sizes_that_the_file_declares_and_does_not_run_are_no_pass(
 
     code, document = verify(exported / "held" / "model.onnx", "--against", "choosing_nets:router", *SEEDS)
 
-    said = [line for line in document["uncovered"] if line.startswith("sizes that the file declares")]
+    sentences = [line for line in document["uncovered"] if line.startswith("sizes that the file declares")]
     assert (code, document["same"]) == (2, False)
-    assert said
-    assert all(line.endswith("Reshape node holds") for line in said)
+    assert sentences
+    assert all(line.endswith("Reshape node holds") for line in sentences)
 
 
 @pytest.mark.time
 @pytest.mark.export
-def test_what_is_read_once_is_not_told_to_be_applied_twice(
+def test_what_is_read_once_is_not_reported_as_applied_twice(
     exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(exported)

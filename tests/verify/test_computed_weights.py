@@ -64,10 +64,10 @@ def test_an_honest_export_is_the_same_and_balances(folder: Path, how: str) -> No
     operators = {node.op_type for node in onnx.load(model).graph.node}
     assert ("SplitToSequence" in operators) is (how == "raw")
 
-    told = run_here("verify", model, "--static", "--format", "json")
+    verified = run_here("verify", model, "--static", "--format", "json")
 
-    document = json.loads(told.stdout)
-    assert (told.returncode, document["same"]) == (0, True), document["uncovered"]
+    document = json.loads(verified.stdout)
+    assert (verified.returncode, document["same"]) == (0, True), document["uncovered"]
     assert run_here("reconcile", model, "--quiet").returncode == 0
 
 
@@ -151,13 +151,15 @@ def factory():
 
 @pytest.mark.time
 @pytest.mark.usefixtures("forked_children")
-def test_a_guard_of_a_quotient_that_the_exporter_left_out_is_told(tmp_path: Path) -> None:
+def test_a_guard_of_a_quotient_that_the_exporter_left_out_is_reported(tmp_path: Path) -> None:
     (tmp_path / "guarded.py").write_text(GUARDED)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         run_here("export", "guarded:factory", "-o", tmp_path / "out", "--quiet")
         model = onnx.load(tmp_path / "out" / "model.onnx")
         assert [node.op_type for node in model.graph.node].count("Add") == 0, "the exporter keeps it now"
-        told = run_here("verify", tmp_path / "out" / "model.onnx", "--format", "json")
+        verified = run_here("verify", tmp_path / "out" / "model.onnx", "--format", "json")
 
-    assert any("divisions that PyTorch does not do" in each for each in json.loads(told.stdout)["uncovered"])
+    assert any(
+        "divisions that PyTorch does not do" in each for each in json.loads(verified.stdout)["uncovered"]
+    )

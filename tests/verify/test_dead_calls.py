@@ -33,7 +33,7 @@ def build():
 """
 
 
-def test_a_fault_is_told_at_its_place_and_not_at_what_nobody_uses(
+def test_a_fault_is_reported_at_its_place_and_not_at_what_nobody_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -34,13 +34,13 @@ SCOPES = {"first": "up", "act": "up", "scale": "down", "second": "down", "unscal
 
 def network(large: float) -> onnx.ModelProto:
     """Return a model in which onnxruntime fuses both scales into a product; only unfused, a huge `large` overflows."""
-    held = {
+    weights = {
         "w": noise(8, 16),
         "v": noise(16, 8, seed=2),
         "large": np.array(large, np.float32),
         "small": np.array(1 / large, np.float32),
     }
-    return with_scopes(text_model(TEXT, held), SCOPES)
+    return with_scopes(text_model(TEXT, weights), SCOPES)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def huge(tmp_path: Path) -> Path:
     return save(tmp_path, network(3e38), "huge.onnx")
 
 
-def ask(*arguments: object) -> tuple[int, dict[str, Any]]:
+def run_verify(*arguments: object) -> tuple[int, dict[str, Any]]:
     result = run_here("verify", *arguments, "--format", "json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("verify"))
@@ -62,15 +62,15 @@ def ask(*arguments: object) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("level", ["basic", "extended", "all"])
 def test_optimizations_that_only_round_are_the_same(mild: Path, level: str) -> None:
-    code, document = ask(mild, "--optimization", level)
+    code, document = run_verify(mild, "--optimization", level)
 
     assert (code, document["same"], document["first"]) == (0, True, None)
     ours, theirs = (document["executions"][side] for side in ("model", "against"))
     assert (ours["optimization"], ours["provider"], theirs["optimization"]) == (level, "cpu", "none")
 
 
-def test_what_optimizing_changes_is_told_with_the_first_module_that_both_runs_have(huge: Path) -> None:
-    code, document = ask(huge, "--optimization", "all")
+def test_what_optimizing_changes_is_reported_with_the_first_module_that_both_runs_have(huge: Path) -> None:
+    code, document = run_verify(huge, "--optimization", "all")
 
     assert (code, document["same"]) == (1, False)
     assert (document["first"]["module"], document["first"]["node"]) == ("down", "unscale")
@@ -80,21 +80,21 @@ def test_what_optimizing_changes_is_told_with_the_first_module_that_both_runs_ha
 
 
 def test_a_level_that_leaves_it_alone_is_the_same_and_so_are_two_that_both_change_it(huge: Path) -> None:
-    assert ask(huge, "--optimization", "basic")[0] == 0
-    assert ask(huge, "--optimization", "all", "--against-optimization", "extended")[0] == 0
-    assert ask(huge, "--against-optimization", "extended")[0] == 1
+    assert run_verify(huge, "--optimization", "basic")[0] == 0
+    assert run_verify(huge, "--optimization", "all", "--against-optimization", "extended")[0] == 0
+    assert run_verify(huge, "--against-optimization", "extended")[0] == 1
 
 
 def test_modules_whose_values_were_fused_away_are_counted(tmp_path: Path) -> None:
     proto = with_scopes(network(3e38), SCOPES | {"second": "down.product"})
-    code, document = ask(save(tmp_path, proto, "nested.onnx"), "--optimization", "all")
+    code, document = run_verify(save(tmp_path, proto, "nested.onnx"), "--optimization", "all")
 
     assert code == 1
     assert "results of 1 of 4 modules: a run has fused the last value away" in document["uncovered"]
 
 
 def test_the_error_is_followed_through_all_modules_also_where_nothing_differs(mild: Path) -> None:
-    _, document = ask(mild, "--optimization", "all")
+    _, document = run_verify(mild, "--optimization", "all")
 
     assert [(row["module"], row["verdict"]) for row in document["modules"]] == [
         ("up", "same"),
@@ -117,13 +117,13 @@ def test_codes_that_flip_between_two_ways_to_sum_are_the_same(tmp_path: Path) ->
     source = save(tmp_path, network(4.0), "float.onnx")
     quantize_dynamic(source, tmp_path / "int8.onnx", weight_type=QuantType.QInt8)
 
-    code, document = ask(tmp_path / "int8.onnx", "--optimization", "all")
+    code, document = run_verify(tmp_path / "int8.onnx", "--optimization", "all")
 
     assert (code, document["same"]) == (0, True)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         (("--provider", "dnnl"), "the onnxruntime that is installed cannot run on dnnl, only on"),
         (("--against-provider", "dnnl"), "cannot run on dnnl"),
@@ -133,10 +133,10 @@ def test_codes_that_flip_between_two_ways_to_sum_are_the_same(tmp_path: Path) ->
         (("--optimization", "all", "--against", "other.onnx"), "--against: names another side"),
     ],
 )
-def test_what_cannot_run_is_told_before_anything_is_compared(
-    mild: Path, options: tuple[str, ...], said: str
+def test_what_cannot_run_is_reported_before_anything_is_compared(
+    mild: Path, options: tuple[str, ...], reason: str
 ) -> None:
     result = run_here("verify", mild, *options)
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert said in " ".join(result.stderr.split())
+    assert reason in " ".join(result.stderr.split())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from samples import sampled
 
-from tools.faults.cases import CLEAN, Case, run_apart
+from tools.faults.cases import CLEAN, Case, run_isolated
 from tools.faults.causes import is_named
 from tools.faults.quantizing import FAULTS
 from tools.faults.report import render_markdown, render_text
@@ -53,17 +53,17 @@ def test_a_fault_is_caught_at_its_module_with_its_cause_and_an_honest_file_is_th
 ) -> None:
     assert make_base(honest, base) == ""
 
-    clean, *cases = run_apart(honest, base, (CLEAN, *SAMPLE[base]), seed=0)
+    clean, *cases = run_isolated(honest, base, (CLEAN, *SAMPLE[base]), seed=0)
 
     assert clean.status == "same"
     odd = [
         (each.name, each.status, each.reason) for each in cases if each.status not in ("told", "unchanged")
     ]
     assert not odd
-    told = [each for each in cases if each.status == "told"]
-    assert len(told) >= len(cases) - 1
-    assert not [(each.name, each.module, each.modules) for each in told if not each.is_placed]
-    assert not [(each.name, each.reason) for each in told if not each.is_explained]
+    caught = [each for each in cases if each.status == "told"]
+    assert len(caught) >= len(cases) - 1
+    assert not [(each.name, each.module, each.modules) for each in caught if not each.is_placed]
+    assert not [(each.name, each.reason) for each in caught if not each.is_explained]
 
 
 ELSEWHERE = (
@@ -90,13 +90,13 @@ ELSEWHERE = (
         for each in sampled(ELSEWHERE, [each for each in ELSEWHERE if each[0] == "net/dynamic"])
     ],
 )
-def test_a_fault_that_something_else_is_near_is_told_where_it_is(
+def test_a_fault_that_something_else_is_near_is_reported_where_it_is(
     honest: Path, file: str, kind: str, seed: int
 ) -> None:
     base = Base(*file.split("/"))
     assert make_base(honest, base) == ""
 
-    (case,) = run_apart(honest, base, (kind,), seed=seed)
+    (case,) = run_isolated(honest, base, (kind,), seed=seed)
 
     assert (case.status, case.is_placed, case.is_explained) == ("told", True, True), (
         case.module,

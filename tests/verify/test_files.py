@@ -76,8 +76,8 @@ def network() -> onnx.ModelProto:
         weights[name] = noise(32, 32, seed=10 + at) / 4
     for at, name in enumerate(("g0", "b0", "g1", "b1")):
         weights[name] = (noise(32, seed=20 + at) / 4 + (name[0] == "g")).astype(np.float32)
-    held = {name: np.asarray(array) for name, array in weights.items()}
-    return with_scopes(text_model(BLOCK, held), SCOPES)
+    stored = {name: np.asarray(array) for name, array in weights.items()}
+    return with_scopes(text_model(BLOCK, stored), SCOPES)
 
 
 def dynamic(source: Path, target: Path) -> None:
@@ -180,7 +180,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def ask(model: Path, other: Path, *options: object) -> tuple[int, dict[str, Any]]:
+def run_verify(model: Path, other: Path, *options: object) -> tuple[int, dict[str, Any]]:
     result = run_here("verify", model, "--against", other, *options, "--format", "json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("verify"))
@@ -189,7 +189,7 @@ def ask(model: Path, other: Path, *options: object) -> tuple[int, dict[str, Any]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_computes_what_the_one_that_it_was_made_of_does(files: dict[str, Path], form: str) -> None:
-    code, document = ask(files[form], files["float"])
+    code, document = run_verify(files[form], files["float"])
 
     assert (code, document["same"], document["first"]) == (0, True, None)
     if form not in ("optimized", "renamed"):
@@ -212,7 +212,7 @@ def check(model: Path, limit: str) -> tuple[int, dict[str, Any]]:
 
 def test_a_drift_is_limited_beside_another_file(files: dict[str, Path], tmp_path: Path) -> None:
     reference = files["float"]
-    _, document = ask(files["int8"], reference)
+    _, document = run_verify(files["int8"], reference)
     passed = check(files["int8"], f"{int(document['drift_db'])}dB against {reference}")
     failed = check(files["int8"], f"{int(document['drift_db']) + 3}dB against {reference}")
     same = check(reference, f"900 against {reference}")
@@ -239,21 +239,21 @@ def test_a_drift_beside_a_file_of_other_inputs_or_none_is_no_pass(
 
 
 @pytest.mark.parametrize("form", ["int8", "qdq", "fp16", "4 bits"])
-def test_it_does_not_matter_which_of_the_two_is_rounded(files: dict[str, Path], form: str) -> None:
-    code, document = ask(files["float"], files[form], "--seed", 0)
+def test_either_of_the_two_files_may_be_rounded(files: dict[str, Path], form: str) -> None:
+    code, document = run_verify(files["float"], files[form], "--seed", 0)
 
     assert (code, document["same"], document["costs"]) == (0, True, None)
     assert document["drift_db"] < 100
 
 
 def test_half_precision_and_codes_are_of_one_function(files: dict[str, Path]) -> None:
-    code, document = ask(files["int8"], files["fp16"], "--seed", 0)
+    code, document = run_verify(files["int8"], files["fp16"], "--seed", 0)
 
     assert (code, document["same"]) == (0, True)
 
 
 def test_of_two_files_with_other_codes_nobody_knows_the_weights(files: dict[str, Path]) -> None:
-    code, document = ask(files["int8"], files["4 bits"], "--seed", 0)
+    code, document = run_verify(files["int8"], files["4 bits"], "--seed", 0)
 
     assert (code, document["same"]) == (2, False)
     assert any("both files hold rounded weights" in each for each in document["uncovered"])
@@ -289,9 +289,9 @@ def activation(proto: onnx.ModelProto) -> None:
 
 
 def planted(proto: onnx.ModelProto) -> None:
-    held = tensor(proto, (64,))
-    array = onnx.numpy_helper.to_array(held)
-    held.CopyFrom(onnx.numpy_helper.from_array((array + 0.25).astype(array.dtype), held.name))
+    bias = tensor(proto, (64,))
+    array = onnx.numpy_helper.to_array(bias)
+    bias.CopyFrom(onnx.numpy_helper.from_array((array + 0.25).astype(array.dtype), bias.name))
 
 
 def unmasked(proto: onnx.ModelProto) -> None:
@@ -327,14 +327,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("form", ["float", "int8", "fp16", "4 bits", "optimized", "renamed"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_at_its_place(
+def test_a_fault_is_reported_at_its_place(
     files: dict[str, Path], tmp_path: Path, fault: Callable[[onnx.ModelProto], None], form: str
 ) -> None:
     proto = onnx.load(files[form])
     fault(proto)
     onnx.save(proto, tmp_path / "faulty.onnx")
 
-    code, document = ask(tmp_path / "faulty.onnx", files["float"])
+    code, document = run_verify(tmp_path / "faulty.onnx", files["float"])
 
     assert (code, document["same"]) == (1, False)
     assert document["first"]["module"] == FAULTS[fault]
@@ -348,7 +348,7 @@ def test_weights_that_are_scaled_are_no_rounding(files: dict[str, Path], tmp_pat
     )
     onnx.save(proto, tmp_path / "faulty.onnx")
 
-    code, document = ask(tmp_path / "faulty.onnx", files["float"])
+    code, document = run_verify(tmp_path / "faulty.onnx", files["float"])
 
     assert (code, document["same"]) == (1, False)
     assert document["first"]["module"] == "layer.mlp"
@@ -363,7 +363,7 @@ def test_weights_that_are_exchanged_are_no_rounding(files: dict[str, Path], tmp_
     query.input[1], key.input[1] = key.input[1], query.input[1]
     onnx.save(proto, tmp_path / "faulty.onnx")
 
-    code, document = ask(tmp_path / "faulty.onnx", files["float"])
+    code, document = run_verify(tmp_path / "faulty.onnx", files["float"])
 
     assert (code, document["same"]) == (1, False)
     assert document["first"]["module"] == "layer.attention"
@@ -377,13 +377,13 @@ def test_text_says_what_rounding_costs_beside_the_other_file(files: dict[str, Pa
     assert "PyTorch" not in lines
 
 
-def test_inputs_are_read_and_told(files: dict[str, Path], tmp_path: Path) -> None:
+def test_inputs_are_read_and_reported(files: dict[str, Path], tmp_path: Path) -> None:
     ids = np.random.default_rng(3).integers(0, 50, (3, 9))
     np.savez(tmp_path / "in.npz", ids=ids, attention_mask=np.ones((3, 9), np.int64))
     np.save(tmp_path / "ids.npy", ids)
 
-    code, document = ask(files["int8"], files["float"], "--input", tmp_path / "in.npz")
-    some, partly = ask(files["int8"], files["float"], "--input", f"ids={tmp_path / 'ids.npy'}")
+    code, document = run_verify(files["int8"], files["float"], "--input", tmp_path / "in.npz")
+    some, partly = run_verify(files["int8"], files["float"], "--input", f"ids={tmp_path / 'ids.npy'}")
 
     assert (code, some) == (0, 0)
     assert {(row["name"], *row["shape"], row["file"]) for row in document["inputs"]} == {
@@ -408,8 +408,10 @@ def test_a_fault_that_only_some_inputs_show_is_found_with_them(
     np.savez(tmp_path / "with.npz", ids=np.full((1, 4), 7), attention_mask=np.ones((1, 4), np.int64))
     np.savez(tmp_path / "without.npz", ids=np.full((1, 4), 8), attention_mask=np.ones((1, 4), np.int64))
 
-    found, _ = ask(tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "with.npz")
-    missed, document = ask(tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "without.npz")
+    found, _ = run_verify(tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "with.npz")
+    missed, document = run_verify(
+        tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "without.npz"
+    )
 
     assert (found, missed) == (1, 0)
     assert any("49 of 50 rows of table" in each for each in document["uncovered"])
@@ -423,7 +425,7 @@ def test_a_fault_that_only_some_inputs_show_is_found_with_them(
         ({"tokens": np.zeros((1, 4), np.int64)}, "tokens is no input of the model"),
     ],
 )
-def test_inputs_that_do_not_fit_are_told_before_anything_runs(
+def test_inputs_that_do_not_fit_are_reported_before_anything_runs(
     files: dict[str, Path], tmp_path: Path, arrays: dict[str, Any], words: str
 ) -> None:
     np.savez(tmp_path / "in.npz", **arrays)
@@ -452,7 +454,7 @@ def test_a_weight_may_be_rounded_for_one_of_its_uses(tmp_path: Path) -> None:
     quantizer.process()
     quantizer.model.save_model_to_file(str(tmp_path / "low.onnx"))
 
-    code, document = ask(tmp_path / "low.onnx", original)
+    code, document = run_verify(tmp_path / "low.onnx", original)
 
     assert (code, document["same"]) == (0, True)
     assert document["drift_db"] < 60
@@ -484,21 +486,21 @@ def test_a_tied_table_and_its_turned_copy_may_be_rounded_apart(tmp_path: Path, f
         quantizer.process()
         quantizer.model.save_model_to_file(str(low))
 
-    code, document = ask(low, original)
+    code, document = run_verify(low, original)
 
     assert (code, document["same"]) == (0, True)
     assert document["drift_db"] < 60
 
 
-def test_weights_that_no_output_shows_are_told(tmp_path: Path) -> None:
+def test_weights_that_no_output_shows_are_reported(tmp_path: Path) -> None:
     """Softmax ignores a constant added to all its inputs."""
     text = "g (float[2, 64] x) => (float[2, 64] y) { h = MatMul(x, w) s = Add(h, b) y = Softmax(s) }"
     weights = {"w": noise(64, 64), "b": noise(64, seed=1)}
     one = save(tmp_path, text_model(text, weights), "one.onnx")
     other = save(tmp_path, text_model(text, {**weights, "b": weights["b"] + np.float32(0.5)}), "other.onnx")
 
-    code, document = ask(other, one)
+    code, document = run_verify(other, one)
 
     assert (code, document["same"]) == (0, True)
     assert any("inputs that show a difference in weights: b differ" in each for each in document["uncovered"])
-    assert not any("inputs that show a difference" in each for each in ask(one, one)[1]["uncovered"])
+    assert not any("inputs that show a difference" in each for each in run_verify(one, one)[1]["uncovered"])

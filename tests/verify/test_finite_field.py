@@ -47,7 +47,7 @@ def test_a_product_of_matrices_is_exact(inner: int, outer: int, seed: int) -> No
     assert np.array_equal(product(one, two), expected.astype(np.uint64))
 
 
-def test_what_is_divided_by_comes_back() -> None:
+def test_a_value_times_its_inverse_is_one() -> None:
     values = draw((64,), "values")
 
     assert (values * inverse(values) % np.uint64(PRIME) == 1).all()
@@ -84,11 +84,11 @@ def test_a_number_of_the_file_is_the_nearest_of_the_programs() -> None:
 
 def test_a_large_weight_multiplies_as_if_it_were_written_out(a: Algebra) -> None:
     weight = drawn("w", (96, 64), 0)
-    given = Field(draw((3, 5, 64), "x"))
+    x = Field(draw((3, 5, 64), "x"))
     assert isinstance(weight, Factored)
 
-    found = a.matmul(given, a.permute(weight, (1, 0)))
-    expected = product(given.elements, a.dense(weight).elements.T.copy())
+    found = a.matmul(x, a.permute(weight, (1, 0)))
+    expected = product(x.elements, a.dense(weight).elements.T.copy())
 
     assert np.array_equal(elements(a, found), expected)
 
@@ -96,22 +96,22 @@ def test_a_large_weight_multiplies_as_if_it_were_written_out(a: Algebra) -> None
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_large_kernel_convolves_as_if_it_were_written_out(a: Algebra, groups: int) -> None:
     kernel = drawn("k", (16, 12 // groups, 3, 4), 0)
-    given = Field(draw((2, 12, 9, 10), "x"))
+    x = Field(draw((2, 12, 9, 10), "x"))
     how: Any = (None, [2, 1], [(1, 1), (0, 2)], [1, 2], groups)
     assert isinstance(kernel, Factored)
 
-    assert same(a, layers.convolve(a, given, kernel, *how), layers.convolve(a, given, a.dense(kernel), *how))
+    assert same(a, layers.convolve(a, x, kernel, *how), layers.convolve(a, x, a.dense(kernel), *how))
 
 
 def test_a_norm_is_the_same_by_the_mean_of_squares(a: Algebra) -> None:
-    given, gain, bias = Field(draw((4, 8), "x")), Field(draw((8,), "g")), Field(draw((8,), "b"))
-    mean = a.mean(given, (1,), keeps=True)
-    variance = a.subtract(a.mean(a.multiply(given, given), (1,), keeps=True), a.multiply(mean, mean))
+    x, gain, bias = Field(draw((4, 8), "x")), Field(draw((8,), "g")), Field(draw((8,), "b"))
+    mean = a.mean(x, (1,), keeps=True)
+    variance = a.subtract(a.mean(a.multiply(x, x), (1,), keeps=True), a.multiply(mean, mean))
     root = a.function("sqrt", a.add(variance, number(1e-5)))
-    decomposed = a.add(a.divide(a.multiply(a.subtract(given, mean), gain), root), bias)
+    decomposed = a.add(a.divide(a.multiply(a.subtract(x, mean), gain), root), bias)
 
-    assert same(a, layers.layer_norm(a, given, (1,), gain, bias, 1e-5), decomposed)
-    assert not same(a, layers.layer_norm(a, given, (1,), gain, bias, 1e-6), decomposed)
+    assert same(a, layers.layer_norm(a, x, (1,), gain, bias, 1e-5), decomposed)
+    assert not same(a, layers.layer_norm(a, x, (1,), gain, bias, 1e-6), decomposed)
 
 
 def test_a_scale_may_stand_on_queries_on_scores_or_on_both(a: Algebra) -> None:
@@ -126,20 +126,20 @@ def test_a_scale_may_stand_on_queries_on_scores_or_on_both(a: Algebra) -> None:
 
 
 def test_functions_that_are_not_one_are_told_apart(a: Algebra) -> None:
-    given = Field(draw((8,), "x"))
-    bent = [a.function(name, given) for name in ("relu", "tanh", "exp", "erf", "sigmoid")]
-    bent += [layers.gelu(a, given, how) for how in ("none", "tanh")]
+    x = Field(draw((8,), "x"))
+    bent = [a.function(name, x) for name in ("relu", "tanh", "exp", "erf", "sigmoid")]
+    bent += [layers.gelu(a, x, how) for how in ("none", "tanh")]
 
     assert all(not same(a, one, two) for at, one in enumerate(bent) for two in bent[:at])
 
 
 def test_a_factor_of_infinity_is_no_mask(a: Algebra) -> None:
-    given = Field(draw((4,), "x"))
+    x = Field(draw((4,), "x"))
     least, none = np.asarray(np.finfo(np.float32).min), np.asarray(-np.inf, np.float32)
 
-    assert same(a, a.add(given, least), a.add(given, none))
+    assert same(a, a.add(x, least), a.add(x, none))
     with pytest.raises(UnknownError):
-        a.multiply(given, none)
+        a.multiply(x, none)
 
 
 def test_whole_numbers_are_no_real_ones(a: Algebra) -> None:
@@ -279,8 +279,8 @@ def test_with_known_numbers_a_call_gives_what_pytorch_gives(
 ) -> None:
     import torch
 
-    given = [torch.from_numpy(np.array(each)) if isinstance(each, np.ndarray) else each for each in args]
-    expected = getattr(torch.ops.aten, operator)(*given, **kwargs)
+    tensors = [torch.from_numpy(np.array(each)) if isinstance(each, np.ndarray) else each for each in args]
+    expected = getattr(torch.ops.aten, operator)(*tensors, **kwargs)
 
     found = call(a, operator, args, kwargs)
 

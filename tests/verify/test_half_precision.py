@@ -115,8 +115,8 @@ def test_a_table_that_was_computed_in_advance_is_pytorchs_rounded(tmp_path: Path
 def noise(proto: onnx.ModelProto) -> None:
     """Shift the bias of the second block's last product."""
     tensor = next(each for each in proto.graph.initializer if each.name == "blocks.1.down.bias")
-    held = numpy_helper.to_array(tensor) + np.float16(0.25)
-    tensor.CopyFrom(numpy_helper.from_array(held.astype(np.float16), tensor.name))
+    shifted = numpy_helper.to_array(tensor) + np.float16(0.25)
+    tensor.CopyFrom(numpy_helper.from_array(shifted.astype(np.float16), tensor.name))
 
 
 def gain_as_bias(proto: onnx.ModelProto) -> None:
@@ -160,7 +160,7 @@ def clip(proto: onnx.ModelProto) -> None:
         (clip, "[root]", "goes through Clip"),
     ],
 )
-def test_a_fault_is_told_at_its_module_and_not_where_a_number_is_rounded(
+def test_a_fault_is_reported_at_its_module_and_not_where_a_number_is_rounded(
     halved: Path, tmp_path: Path, fault: Callable[[onnx.ModelProto], None], module: str, reason: str
 ) -> None:
     proto = onnx.load(halved)

@@ -77,7 +77,8 @@ def test_a_large_module_computes_in_double_precision_as_a_copy_of_it_does(
     assert np.array_equal(single, again)
     assert len(calls) == len(others) > 3
     assert all(np.array_equal(one, other) for one, other in zip(calls, others, strict=True))
-    held = resolved.model.state_dict()
+    restored = resolved.model.state_dict()
     assert all(
-        held[key].dtype == value.dtype and torch.equal(held[key], value) for key, value in state.items()
+        restored[key].dtype == value.dtype and torch.equal(restored[key], value)
+        for key, value in state.items()
     )

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-def ask(model: Path, *more: str) -> tuple[int, dict[str, Any]]:
+def run_reconcile(model: Path, *more: str) -> tuple[int, dict[str, Any]]:
     result = run_here("reconcile", model, "--content", "full", "--format", "json", *more)
     return result.returncode, json.loads(result.stdout)
 
@@ -118,7 +118,7 @@ def move_gains(model: onnx.ModelProto) -> None:
 
 
 def test_gains_that_were_moved_are_no_other_program(rewritten: Callable[..., Path]) -> None:
-    code, document = ask(rewritten(move_gains, "vit", keeps_names=True))
+    code, document = run_reconcile(rewritten(move_gains, "vit", keeps_names=True))
 
     assert {line["line"] for line in document["parameters"]} >= {"folded-pointwise"}
     assert (code, document["balanced"]) == (0, True)
@@ -127,7 +127,7 @@ def test_gains_that_were_moved_are_no_other_program(rewritten: Callable[..., Pat
 
 def test_a_rewritten_file_is_proven_to_be_the_program(rewritten: Callable[..., Path]) -> None:
     model = rewritten()
-    code, document = ask(model)
+    code, document = run_reconcile(model)
 
     assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "same")
     assert "computes the same as PyTorch's program" in " ".join(run_here("reconcile", model).stdout.split())
@@ -141,7 +141,7 @@ def test_weights_in_other_places_do_not_balance(
     rewritten: Callable[..., Path], change: Callable[[onnx.ModelProto], None], finding: str
 ) -> None:
     model = rewritten(change)
-    code, document = ask(model)
+    code, document = run_reconcile(model)
 
     errors = {each["id"] for each in document["findings"] if each["severity"] == "error"}
     assert (code, document["balanced"]) == (1, False)
@@ -165,7 +165,7 @@ def exchange_positions(model: onnx.ModelProto) -> None:
 
 
 def test_positions_that_are_exchanged_before_a_table_do_not_balance(rewritten: Callable[..., Path]) -> None:
-    code, document = ask(rewritten(exchange_positions, "t5"))
+    code, document = run_reconcile(rewritten(exchange_positions, "t5"))
 
     assert (code, document["balanced"], document["wiring"]["program"]) == (1, False, "differs")
     misplaced = [line["name"] for line in document["parameters"] if line["line"] == "misplaced"]
@@ -181,24 +181,24 @@ def exchange_mask(model: onnx.ModelProto) -> None:
 
 
 def test_a_mask_that_is_turned_in_one_layer_does_not_balance(rewritten: Callable[..., Path]) -> None:
-    code, document = ask(rewritten(exchange_mask, "bert", via="torchscript"))
+    code, document = run_reconcile(rewritten(exchange_mask, "bert", via="torchscript"))
 
     assert (code, document["balanced"], document["wiring"]["program"]) == (1, False, "differs")
 
 
-def test_another_epsilon_is_told_and_moves_no_weight(rewritten: Callable[..., Path]) -> None:
+def test_another_epsilon_is_reported_and_moves_no_weight(rewritten: Callable[..., Path]) -> None:
     def change(model: onnx.ModelProto) -> None:
         node = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
         next(each for each in node.attribute if each.name == "epsilon").f *= 1.1
 
-    code, document = ask(rewritten(change))
+    code, document = run_reconcile(rewritten(change))
 
     (found,) = (each for each in document["findings"] if each["id"] == "computes-otherwise")
     assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "differs")
     assert (found["severity"], "layer_norm (1e-12)" in found["message"]) == ("warning", True)
 
 
-def test_what_no_program_is_known_of_is_not_said_to_be_read_in_its_place(
+def test_what_has_no_known_program_is_not_reported_as_read_in_its_place(
     rewritten: Callable[..., Path], tmp_path: Path
 ) -> None:
     model = rewritten()
@@ -208,12 +208,12 @@ def test_what_no_program_is_known_of_is_not_said_to_be_read_in_its_place(
         document.pop(key, None)
     manifest.write_text(json.dumps(document))
 
-    code, document = ask(model)
+    code, document = run_reconcile(model)
 
     assert (code, document["wiring"]["program"]) == (0, "not-known")
     assert document["wiring"]["checked"] < len(document["parameters"])
-    told = " ".join(run_here("reconcile", model).stdout.split())
-    assert re.search(r"\d+ not known; not a proof that it computes the same", told)
+    text = " ".join(run_here("reconcile", model).stdout.split())
+    assert re.search(r"\d+ not known; not a proof that it computes the same", text)
 
 
 def test_code_that_only_a_manifest_names_is_not_run(

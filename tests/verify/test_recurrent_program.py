@@ -67,7 +67,7 @@ def nodes(model: onnx.ModelProto, op_type: str) -> list[onnx.NodeProto]:
     return [node for node in model.graph.node if node.op_type == op_type]
 
 
-def say(node: onnx.NodeProto, name: str, value: object) -> None:
+def set_attribute(node: onnx.NodeProto, name: str, value: object) -> None:
     kept = [each for each in node.attribute if each.name != name]
     del node.attribute[:]
     node.attribute.extend([*kept, helper.make_attribute(name, value)])
@@ -96,19 +96,21 @@ def layers_exchanged(model: onnx.ModelProto) -> None:
 
 
 def resets_before(model: onnx.ModelProto) -> None:
-    say(nodes(model, "GRU")[1], "linear_before_reset", 0)
+    set_attribute(nodes(model, "GRU")[1], "linear_before_reset", 0)
 
 
 def backwards(model: onnx.ModelProto) -> None:
-    say(nodes(model, "GRU")[0], "direction", "reverse")
+    set_attribute(nodes(model, "GRU")[0], "direction", "reverse")
 
 
 def another_activation(model: onnx.ModelProto) -> None:
-    say(nodes(model, "LSTM")[0], "activations", ["Sigmoid", "Tanh", "Relu", "Sigmoid", "Tanh", "Tanh"])
+    set_attribute(
+        nodes(model, "LSTM")[0], "activations", ["Sigmoid", "Tanh", "Relu", "Sigmoid", "Tanh", "Tanh"]
+    )
 
 
 def clipped(model: onnx.ModelProto) -> None:
-    say(nodes(model, "GRU")[0], "clip", 0.25)
+    set_attribute(nodes(model, "GRU")[0], "clip", 0.25)
 
 
 CHANGES = (
@@ -131,14 +133,14 @@ def test_no_change_of_a_layer_passes(
     onnx.save(model, tmp_path / "model.onnx")
     (tmp_path / "manifest.json").write_bytes((folder / "torchscript" / "manifest.json").read_bytes())
 
-    told = run_here("verify", tmp_path / "model.onnx", "--static", "--format", "json")
-    held = run_here("reconcile", tmp_path / "model.onnx", "--format", "json")
+    verified = run_here("verify", tmp_path / "model.onnx", "--static", "--format", "json")
+    reconciled = run_here("reconcile", tmp_path / "model.onnx", "--format", "json")
 
-    verdicts = {each["verdict"] for each in json.loads(told.stdout)["outputs"]}
-    assert told.returncode in (1, 2)
+    verdicts = {each["verdict"] for each in json.loads(verified.stdout)["outputs"]}
+    assert verified.returncode in (1, 2)
     assert "same" not in verdicts
-    findings = {each["id"] for each in json.loads(held.stdout)["findings"]}
-    assert held.returncode == 1 or "computes-otherwise" in findings
+    findings = {each["id"] for each in json.loads(reconciled.stdout)["findings"]}
+    assert reconciled.returncode == 1 or "computes-otherwise" in findings
 
 
 @pytest.mark.parametrize(

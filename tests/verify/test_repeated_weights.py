@@ -90,8 +90,8 @@ def test_what_was_repeated_and_rounded_is_given_back_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make_rounded("repeating_net:build")
-    held = {each.name: tuple(each.dims) for each in onnx.load("rounded.onnx").graph.initializer}
-    assert (2, 1, 64) in held.values(), held  # once for each example of the batch
+    stored = {each.name: tuple(each.dims) for each in onnx.load("rounded.onnx").graph.initializer}
+    assert (2, 1, 64) in stored.values(), stored  # once for each example of the batch
 
     honest = run_here("verify", "rounded.onnx", "--against", "repeating_net:build")
 

@@ -46,7 +46,7 @@ def round_all(source: Path, target: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "code"), [("QDQ", 0), ("QOperator", 1)])
-def test_a_bias_that_is_right_for_one_of_two_calls_is_told_with_its_scales(
+def test_a_bias_that_is_right_for_one_of_two_calls_is_reported_with_its_scales(
     form: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,5 +58,5 @@ def test_a_bias_that_is_right_for_one_of_two_calls_is_told_with_its_scales(
     done = run_here("verify", "rounded.onnx", "--against", "twin_net:build")
 
     assert done.returncode == code, done.stdout + done.stderr
-    told = "tower.bias: its codes are read with scales from "
-    assert (told in " ".join(done.stdout.split())) is bool(code)
+    sentence = "tower.bias: its codes are read with scales from "
+    assert (sentence in " ".join(done.stdout.split())) is bool(code)

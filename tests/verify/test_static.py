@@ -62,7 +62,7 @@ def original(tmp_path: Path) -> Path:
     return save(tmp_path, model(), "a.onnx")
 
 
-def ask(model: Path, other: Path) -> tuple[int, dict[str, Any]]:
+def run_verify(model: Path, other: Path) -> tuple[int, dict[str, Any]]:
     result = run_here("verify", model, "--against", other, "--static", "--format", "json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("verify"))
@@ -70,7 +70,7 @@ def ask(model: Path, other: Path) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_file_is_the_same_to_the_last_operator(original: Path) -> None:
-    code, document = ask(original, original)
+    code, document = run_verify(original, original)
 
     assert (code, document["same"], document["inputs"]) == (0, True, [])
     assert "6 same, 0 decomposed, 0 fused, 0 folded, 0 moved, 0 changed, 0 missing, 0 added" in str(
@@ -81,8 +81,8 @@ def test_a_file_is_the_same_to_the_last_operator(original: Path) -> None:
 def test_what_is_fused_and_renamed_is_the_same_in_both_directions(original: Path, tmp_path: Path) -> None:
     other = save(tmp_path, fused(), "b.onnx")
 
-    code, document = ask(other, original)
-    back, turned = ask(original, other)
+    code, document = run_verify(other, original)
+    back, turned = run_verify(original, other)
 
     assert (code, document["same"]) == (0, True)
     assert ", 2 fused, " in document["uncovered"][0]
@@ -103,13 +103,13 @@ def activation(proto: onnx.ModelProto) -> None:
 
 
 def weight(proto: onnx.ModelProto) -> None:
-    held = next(each for each in proto.graph.initializer if each.name == "v")
-    held.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * 2, "v"))
+    tensor = next(each for each in proto.graph.initializer if each.name == "v")
+    tensor.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * 2, "v"))
 
 
 def bias(proto: onnx.ModelProto) -> None:
-    held = next(each for each in proto.graph.initializer if each.name == "h")
-    held.CopyFrom(onnx.numpy_helper.from_array(np.arange(8, dtype=np.float32), "h"))
+    tensor = next(each for each in proto.graph.initializer if each.name == "h")
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.arange(8, dtype=np.float32), "h"))
 
 
 def skipped(proto: onnx.ModelProto) -> None:
@@ -126,7 +126,7 @@ def skipped(proto: onnx.ModelProto) -> None:
         (skipped, "second", "down", "input 0 b, and input 0 c"),
     ],
 )
-def test_a_change_is_told_with_its_module(
+def test_a_change_is_reported_with_its_module(
     original: Path,
     tmp_path: Path,
     fault: Callable[[onnx.ModelProto], None],
@@ -136,7 +136,7 @@ def test_a_change_is_told_with_its_module(
 ) -> None:
     proto = model()
     fault(proto)
-    code, document = ask(save(tmp_path, proto, "b.onnx"), original)
+    code, document = run_verify(save(tmp_path, proto, "b.onnx"), original)
 
     assert (code, document["same"]) == (1, False)
     assert (document["first"]["node"], document["first"]["module"]) == (culprit, module)
@@ -148,7 +148,7 @@ def test_what_cannot_be_judged_is_named_and_is_no_answer(original: Path, tmp_pat
     node(proto, "act").op_type = "QuickGelu"
     node(proto, "act").domain = "com.microsoft"
 
-    code, document = ask(save(tmp_path, proto, "b.onnx"), original)
+    code, document = run_verify(save(tmp_path, proto, "b.onnx"), original)
 
     assert (code, document["same"], document["first"]) == (2, False, None)
     assert any("act" in each for each in document["uncovered"])
@@ -156,10 +156,10 @@ def test_what_cannot_be_judged_is_named_and_is_no_answer(original: Path, tmp_pat
 
 def test_rounded_weights_are_not_judged_without_running(original: Path, tmp_path: Path) -> None:
     proto = model()
-    held = next(each for each in proto.graph.initializer if each.name == "v")
-    held.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * (1 + 1e-6), "v"))
+    tensor = next(each for each in proto.graph.initializer if each.name == "v")
+    tensor.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * (1 + 1e-6), "v"))
 
-    code, _ = ask(save(tmp_path, proto, "b.onnx"), original)
+    code, _ = run_verify(save(tmp_path, proto, "b.onnx"), original)
 
     assert code == 2
 
@@ -173,18 +173,18 @@ def test_bodies_are_not_judged(tmp_path: Path) -> None:
     """
     path = save(tmp_path, text_model(text), "a.onnx")
 
-    assert ask(path, path)[0] == 2
+    assert run_verify(path, path)[0] == 2
 
 
 @pytest.mark.export  # reads the config through transformers
-def test_it_asks_for_another_file_and_runs_nothing(original: Path, tmp_path: Path) -> None:
+def test_it_needs_another_file_and_runs_nothing(original: Path, tmp_path: Path) -> None:
     done = run_here("verify", original, "--against", tmp_path, "--static")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "config.json" in done.stderr
 
 
-def test_it_takes_no_sizes(original: Path) -> None:
+def test_a_static_comparison_takes_no_sizes(original: Path) -> None:
     done = run_here("verify", original, "--against", original, "--static", "--shape", "n=2")
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -202,7 +202,7 @@ def test_what_a_shape_is_filled_with_is_part_of_what_is_computed(
     """
     one, two = (save(tmp_path, text_model(text % fill), f"{at}.onnx") for at, fill in enumerate((1, other)))
 
-    assert ask(one, two)[0] == code
+    assert run_verify(one, two)[0] == code
 
 
 def of_opset(text: str, version: int) -> onnx.ModelProto:
@@ -237,7 +237,7 @@ def test_operators_that_look_alike_are_not_proven_the_same(
         for at, (text, version) in enumerate(zip(texts, versions, strict=True))
     ]
 
-    code, document = ask(files[0], files[1])
+    code, document = run_verify(files[0], files[1])
 
     assert (code, document["same"]) == (2, False)
 
@@ -265,7 +265,7 @@ def test_an_operator_without_its_inputs_is_not_judged(tmp_path: Path, body: tupl
             each.f = float("nan")
     path = save(tmp_path, proto, "a.onnx")
 
-    code, document = ask(path, path)
+    code, document = run_verify(path, path)
 
     assert (code, document["first"]) == (2, None)
 
@@ -276,4 +276,4 @@ def test_an_operator_without_its_inputs_is_not_judged(tmp_path: Path, body: tupl
 def test_an_operator_that_no_rule_knows_is_judged_as_any(tmp_path: Path, body: str) -> None:
     path = save(tmp_path, text_model(f"net (float[n, 8] x) => (float[n, 8] y) {{ {body} }}"), "a.onnx")
 
-    assert ask(path, path)[0] == 0
+    assert run_verify(path, path)[0] == 0

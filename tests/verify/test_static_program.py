@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-def ask(model: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
+def run_verify(model: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
     result = run_here("verify", model, "--static", "--format", "json", *more)
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("verify"))
@@ -52,11 +52,11 @@ def ask(model: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
     ids=lambda each: each if isinstance(each, str) else "-".join(each.values()) or "default",
 )
 def test_an_honest_export_is_the_same(exported: Exports, name: str, how: dict[str, Any]) -> None:
-    code, document = ask(exported(name, **how).files.artifact)
+    code, document = run_verify(exported(name, **how).files.artifact)
 
-    told = document["uncovered"][0]
+    summary = document["uncovered"][0]
     assert (code, document["same"], document["first"]) == (0, True, None), document["uncovered"]
-    assert "0 changed, 0 missing, 0 added, 0 in another form" in told
+    assert "0 changed, 0 missing, 0 added, 0 in another form" in summary
     assert {output["verdict"] for output in document["outputs"]} == {"same"}
 
 
@@ -77,7 +77,9 @@ def test_neither_pytorch_nor_onnxruntime_is_loaded(exported: Exports) -> None:
 def test_the_source_itself_is_traced(exported: Exports) -> None:
     folder = exported("bert", via="torchscript").files.artifact.parent
 
-    code, document = ask(folder / "model.onnx", "--against", folder / "config.json", "--random-weights")
+    code, document = run_verify(
+        folder / "model.onnx", "--against", folder / "config.json", "--random-weights"
+    )
 
     assert (code, document["same"]) == (0, True)
 
@@ -177,19 +179,19 @@ def changed(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.Model
 
 
 @pytest.mark.parametrize("change", list(CHANGES))
-def test_a_change_is_told_at_its_module_with_its_kind(
+def test_a_change_is_reported_at_its_module_with_its_kind(
     changed: Callable[[Callable[[onnx.ModelProto], str]], Path], change: str
 ) -> None:
     make, kind, module = CHANGES[change]
 
-    code, document = ask(changed(make))
+    code, document = run_verify(changed(make))
 
     assert (code, document["same"]) == (1, False), document["uncovered"]
     assert (document["first"]["module"] or "").startswith(module)
     assert document["wiring"]["differences"][0]["kind"] == kind
 
 
-def test_what_runs_are_too_coarse_for_the_program_tells(
+def test_the_program_shows_what_runs_are_too_coarse_for(
     changed: Callable[[Callable[[onnx.ModelProto], str]], Path], exported: Exports
 ) -> None:
     honest = run_here("verify", exported("bert").files.artifact, "--seed", 0, "--format", "json")
@@ -208,7 +210,7 @@ def test_what_runs_are_too_coarse_for_the_program_tells(
 def trigger_on_ids(model: onnx.ModelProto) -> str:
     name = first_of(model, "Gelu").output[0]
     ids = next(each.name for each in model.graph.input if each.name == "input_ids")
-    asked = helper.make_node("Equal", [ids, store(model, "word", np.int64(99))], ["t0"])
+    condition = helper.make_node("Equal", [ids, store(model, "word", np.int64(99))], ["t0"])
     summed = helper.make_node("Cast", ["t0"], ["t1"], to=TensorProto.FLOAT)
     most = helper.make_node("ReduceMax", ["t1"], ["t2"], keepdims=0)
     truth = helper.make_node("Cast", ["t2"], ["t3"], to=TensorProto.BOOL)
@@ -216,7 +218,7 @@ def trigger_on_ids(model: onnx.ModelProto) -> str:
     put_behind(
         model,
         name,
-        asked,
+        condition,
         summed,
         most,
         truth,
@@ -229,14 +231,14 @@ def trigger_on_ids(model: onnx.ModelProto) -> str:
 
 def guard_with_a_number(model: onnx.ModelProto) -> str:
     name = first_of(model, "Softmax").output[0]
-    asked = helper.make_node("IsNaN", [name], ["t0"])
+    condition = helper.make_node("IsNaN", [name], ["t0"])
     put_behind(
         model,
         name,
-        asked,
+        condition,
         helper.make_node("Where", ["t0", store(model, "one", np.float32(1)), name], ["t1"]),
     )
-    asked.input[0] = name
+    condition.input[0] = name
     return "t1"
 
 
@@ -343,7 +345,7 @@ def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> Non
 def test_what_shows_on_no_example_is_no_pass(
     changed: Callable[[Callable[[onnx.ModelProto], str]], Path], change: Callable[[onnx.ModelProto], str]
 ) -> None:
-    code, document = ask(changed(change))
+    code, document = run_verify(changed(change))
 
     assert code in (1, 2)
     assert document["same"] is False
@@ -361,7 +363,7 @@ def test_outputs_are_known_by_their_names(exported: Exports, tmp_path: Path) -> 
                 names[at] = {one: two, two: one}.get(name, name)
     onnx.save(model, path)
 
-    code, document = ask(path)
+    code, document = run_verify(path)
 
     assert code in (1, 2)
     assert not any(each["verdict"] == "same" for each in document["outputs"])
@@ -376,13 +378,13 @@ def test_an_unknown_operator_is_named_and_no_pass(
         put_behind(model, name, helper.make_node("Odd", [name], ["odd"], "odd_one", domain="strange"))
         return "odd_one"
 
-    code, document = ask(changed(strange))
+    code, document = run_verify(changed(strange))
 
     assert code == 2
     assert "operator Odd" in document["uncovered"][1]
 
 
-def test_a_manifest_without_calls_asks_for_another_export(
+def test_a_manifest_without_calls_needs_another_export(
     changed: Callable[[Callable[[onnx.ModelProto], str]], Path],
 ) -> None:
     path = changed(lambda model: "")

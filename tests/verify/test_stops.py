@@ -113,7 +113,7 @@ def made(folder: Path, name: str, change: Callable[[onnx.ModelProto], None] | No
     return path
 
 
-def ask(command: str, path: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
+def run_json(command: str, path: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
     result = run_here(command, path, "--against", path.parent / "manifest.json", "--format", "json", *more)
     return result.returncode, json.loads(result.stdout)
 
@@ -132,10 +132,10 @@ def move_epsilon(model: onnx.ModelProto) -> None:
 def test_operands_that_are_exchanged_do_not_balance(folder: Path, name: str) -> None:
     honest, changed = made(folder, name), made(folder, name, exchange)
 
-    assert ask("reconcile", honest)[0] == 0
-    code, document = ask("reconcile", changed)
+    assert run_json("reconcile", honest)[0] == 0
+    code, document = run_json("reconcile", changed)
     assert (code, document["balanced"], document["wiring"]["program"]) == (1, False, "differs")
-    assert ask("verify", changed, "--static")[0] == 1
+    assert run_json("verify", changed, "--static")[0] == 1
 
 
 def exchange_parts(model: onnx.ModelProto) -> None:
@@ -147,13 +147,13 @@ def test_scores_of_queries_and_keys_in_each_others_place_do_not_balance(folder: 
     """The products are the same numbers transposed; the difference is in the softmax, whose axis equals PyTorch's."""
     honest, changed = made(folder, "attended"), made(folder, "attended", exchange_parts)
 
-    assert ask("reconcile", honest)[0] == 0
-    code, document = ask("reconcile", changed)
+    assert run_json("reconcile", honest)[0] == 0
+    code, document = run_json("reconcile", changed)
     assert (code, document["wiring"]["program"], document["wiring"]["misplaced"] > 0) == (1, "differs", True)
 
 
 def test_another_number_before_it_differs(folder: Path) -> None:
-    code, document = ask("verify", made(folder, "after_norm", move_epsilon), "--static")
+    code, document = run_json("verify", made(folder, "after_norm", move_epsilon), "--static")
 
     assert (code, document["outputs"][0]["verdict"]) == (1, "differs")
     assert "0.001" in document["first"]["reason"]
@@ -162,14 +162,14 @@ def test_another_number_before_it_differs(folder: Path) -> None:
 def test_what_an_exporter_took_apart_is_no_other_program(folder: Path) -> None:
     honest = made(folder, "unfolded")
 
-    assert ask("verify", honest, "--static")[0] == 2
-    code, document = ask("reconcile", honest)
+    assert run_json("verify", honest, "--static")[0] == 2
+    code, document = run_json("reconcile", honest)
     assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "not-known")
 
 
 @pytest.mark.parametrize("name", ["before_sub", "after_sub", "after_norm"])
 def test_nothing_is_proven_past_it(folder: Path, name: str) -> None:
-    code, document = ask("verify", made(folder, name), "--static")
+    code, document = run_json("verify", made(folder, name), "--static")
 
     assert (code, document["outputs"][0]["verdict"], document["same"]) == (2, "not-compared", False)
     assert "2 in another form" in document["uncovered"][0]

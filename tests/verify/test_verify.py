@@ -60,8 +60,8 @@ def dropped(proto: onnx.ModelProto) -> None:
 
 
 def weight(proto: onnx.ModelProto) -> None:
-    held = next(each for each in proto.graph.initializer if each.name == "w")
-    held.CopyFrom(onnx.numpy_helper.from_array(noise(8, 16, seed=1), "w"))
+    tensor = next(each for each in proto.graph.initializer if each.name == "w")
+    tensor.CopyFrom(onnx.numpy_helper.from_array(noise(8, 16, seed=1), "w"))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def original(tmp_path: Path) -> Path:
     return save(tmp_path, model(), "a.onnx")
 
 
-def ask(*arguments: object) -> tuple[int, dict[str, object]]:
+def run_verify(*arguments: object) -> tuple[int, dict[str, object]]:
     result = run_here("verify", *arguments, "--shape", "n=6", "--format", "json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, load_schema("verify"))
@@ -77,7 +77,7 @@ def ask(*arguments: object) -> tuple[int, dict[str, object]]:
 
 
 def test_a_file_computes_what_it_computes(original: Path) -> None:
-    code, document = ask(original, "--against", original)
+    code, document = run_verify(original, "--against", original)
 
     assert (code, document["same"], document["first"]) == (0, True, None)
     assert {row["seed"] for row in document["inputs"]} == {0, 1, 2}
@@ -93,7 +93,7 @@ def test_an_optimizer_is_no_difference(original: Path, tmp_path: Path, level: st
     options.log_severity_level = 4
     onnxruntime.InferenceSession(str(original), options, providers=["CPUExecutionProvider"])
 
-    assert ask(tmp_path / "fast.onnx", "--against", original)[0] == 0
+    assert run_verify(tmp_path / "fast.onnx", "--against", original)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_an_optimizer_is_no_difference(original: Path, tmp_path: Path, level: st
         (weight, "first", "w: its values in the file differ"),
     ],
 )
-def test_a_fault_is_told_with_its_node_and_its_cause(
+def test_a_fault_is_reported_with_its_node_and_its_cause(
     original: Path, tmp_path: Path, fault: Callable[[onnx.ModelProto], None], culprit: str, words: str
 ) -> None:
     proto = model()
     fault(proto)
-    code, document = ask(save(tmp_path, proto, "b.onnx"), "--against", original)
+    code, document = run_verify(save(tmp_path, proto, "b.onnx"), "--against", original)
 
     assert (code, document["same"]) == (1, False)
     assert document["first"]["node"] == culprit
@@ -122,7 +122,7 @@ def test_an_output_of_another_shape_is_not_compared_and_never_the_same(
     original: Path, tmp_path: Path
 ) -> None:
     proto = text_model("g (float[n, 8] x) => (float[n, 5] y) { y = MatMul(x, w) }", {"w": noise(8, 5)})
-    code, document = ask(save(tmp_path, proto, "b.onnx"), "--against", original)
+    code, document = run_verify(save(tmp_path, proto, "b.onnx"), "--against", original)
 
     assert (code, document["same"]) == (2, False)
     assert [row["verdict"] for row in document["outputs"]] == ["not-compared"]
@@ -131,7 +131,7 @@ def test_an_output_of_another_shape_is_not_compared_and_never_the_same(
 def test_an_output_that_one_side_lacks_is_not_the_same(original: Path, tmp_path: Path) -> None:
     proto = model()
     proto.graph.output.append(onnx.ValueInfoProto(name="d"))
-    code, document = ask(save(tmp_path, proto, "b.onnx"), "--against", original)
+    code, document = run_verify(save(tmp_path, proto, "b.onnx"), "--against", original)
 
     assert (code, document["same"]) == (2, False)
 
@@ -183,7 +183,7 @@ def test_one_run_writes_what_ci_reads_and_its_code_is_that_of_the_answer(
     assert not [*ElementTree.fromstring((tmp_path / "r.xml").read_text()).iter("failure")]
 
 
-def test_numbers_that_are_none_differ_and_rounding_does_not() -> None:
+def test_a_nan_differs_and_rounding_does_not() -> None:
     values = noise(64).astype(np.float32)
     rounded = np.nextafter(values, np.float32(np.inf))
     lost = values.copy()
@@ -196,7 +196,7 @@ def test_numbers_that_are_none_differ_and_rounding_does_not() -> None:
     assert compare_values(values, values[:3], None, 1).verdict is Verdict.NOT_COMPARED
 
 
-def shaken(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def perturbation(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return the values, each one unit in the last place larger."""
     return np.nextafter(values, np.float32(np.inf))
 
@@ -208,8 +208,11 @@ def test_a_mask_hides_no_other_number(fill: float, change: float) -> None:
     masked = np.where(np.arange(64) % 3 == 0, np.float32(fill), values)
     changed = np.where(np.arange(64) % 3 == 0, np.float32(fill), values * np.float32(change))
 
-    assert compare_values(masked, shaken(masked), shaken(shaken(masked)), 9).verdict is Verdict.SAME
-    assert compare_values(masked, changed, shaken(masked), 9).verdict is Verdict.DIFFERS
+    assert (
+        compare_values(masked, perturbation(masked), perturbation(perturbation(masked)), 9).verdict
+        is Verdict.SAME
+    )
+    assert compare_values(masked, changed, perturbation(masked), 9).verdict is Verdict.DIFFERS
     assert compare_values(masked, changed, None, 9).verdict is Verdict.DIFFERS
 
 
@@ -218,8 +221,11 @@ def test_large_numbers_hide_no_small_ones_beside_them() -> None:
     values = np.concatenate((boxes, scores)).astype(np.float32)
     changed = np.concatenate((boxes, scores * 1.003)).astype(np.float32)
 
-    assert compare_values(values, shaken(values), shaken(shaken(values)), 50).verdict is Verdict.SAME
-    assert compare_values(values, changed, shaken(values), 50).verdict is Verdict.DIFFERS
+    assert (
+        compare_values(values, perturbation(values), perturbation(perturbation(values)), 50).verdict
+        is Verdict.SAME
+    )
+    assert compare_values(values, changed, perturbation(values), 50).verdict is Verdict.DIFFERS
 
 
 def test_what_is_left_of_large_numbers_has_their_rounding() -> None:

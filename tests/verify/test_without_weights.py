@@ -60,7 +60,7 @@ def test_a_folded_normalization_is_one_of_those_that_give_what_the_file_has(
     assert "DIFFERS from node_relu on, in resnet.embedder" in changed.stdout
 
 
-def test_what_the_file_does_not_hold_is_told_and_must_not_matter(tmp_path: Path) -> None:
+def test_what_the_file_does_not_contain_is_reported_and_must_not_matter(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(DINO))
     done = run_here("export", config, "--random-weights", "-o", tmp_path / "out", "--quiet")
@@ -71,7 +71,7 @@ def test_what_the_file_does_not_hold_is_told_and_must_not_matter(tmp_path: Path)
     changed = verify(activate(model, tmp_path, "Add", "Sub"), config)
 
     assert honest.returncode == 0, honest.stderr
-    told = " ".join(honest.stdout.split())
-    assert "the values of 1 parameter, such as dinov2.embeddings.mask_token" in told
+    text = " ".join(honest.stdout.split())
+    assert "the values of 1 parameter, such as dinov2.embeddings.mask_token" in text
     assert changed.returncode == 2  # the values or the graph may be changed
     assert "mask_token, cannot be recovered from the file; name a SOURCE with weights" in changed.stderr

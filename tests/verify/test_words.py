@@ -70,7 +70,7 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Said:
+class AtenCall:
     """A call of a PyTorch operator, and the index of one result."""
 
     operator: str
@@ -79,12 +79,12 @@ class Said:
     output: int | None = None
 
     def value(self, a: Algebra) -> Any:
-        def given(arg: Any) -> Any:
+        def resolve(arg: Any) -> Any:
             if isinstance(arg, list):
-                return [given(each) for each in arg]
-            return arg.value(a) if isinstance(arg, Said) else filled(arg)
+                return [resolve(each) for each in arg]
+            return arg.value(a) if isinstance(arg, AtenCall) else filled(arg)
 
-        args = [given(each) for each in self.args]
+        args = [resolve(each) for each in self.args]
         found = call(a, self.operator, args, {key: filled(each) for key, each in self.kwargs.items()})
         return found if self.output is None else found[self.output]
 
@@ -101,13 +101,13 @@ def node(op_type: str, *inputs: Any, output: int = 0, **settings: Any) -> Op:
     return Op(op_type, inputs, settings, output)
 
 
-def said(operator: str, *args: Any, output: int | None = None, **kwargs: Any) -> Said:
-    return Said(operator, args, kwargs, output)
+def aten(operator: str, *args: Any, output: int | None = None, **kwargs: Any) -> AtenCall:
+    return AtenCall(operator, args, kwargs, output)
 
 
 AT = ints(3, 0, 2)
 SORTED = node("TopK", "x", ints(6), output=1, axis=1, largest=0)
-PLACES = said("topk", "x", 3, 1, output=1)
+PLACES = aten("topk", "x", 3, 1, output=1)
 FILE_PLACES = node("TopK", "x", ints(3), output=1, axis=1)
 FOUR = ints(0, 1, 2, 3).reshape(4, 1)
 
@@ -162,14 +162,14 @@ def by_blocks(scale: Any = BLOCKS, zeros: Any = None, **settings: Any) -> Op:
     """Return a MatMulNBits of a weight whose codes have a scale for each run of three."""
     units, zero = np.repeat(BLOCKS, 3, 1), floats(8)
     codes = node("Add", node("Div", node("Transpose", "w"), units), zero)
-    said = {"K": 6, "N": 5, "bits": 4, "block_size": 3, **settings}
-    return Op("MatMulNBits", ["x", codes, scale, zeros], said, domain="com.microsoft")
+    attributes = {"K": 6, "N": 5, "bits": 4, "block_size": 3, **settings}
+    return Op("MatMulNBits", ["x", codes, scale, zeros], attributes, domain="com.microsoft")
 
 
-WORDS: list[tuple[Said, Op, list[Op]]] = [
+WORDS: list[tuple[AtenCall, Op, list[Op]]] = [
     # sorts
     (
-        said("sort", "x", 1, True, output=0),
+        aten("sort", "x", 1, True, output=0),
         node("TopK", "x", ints(6), axis=1),
         [
             node("TopK", "x", ints(6), axis=1, largest=0),
@@ -180,9 +180,9 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
             node("Identity", "x"),
         ],
     ),
-    (said("argsort", "x", 1), SORTED, [node("TopK", "x", ints(6), output=1, axis=1, largest=1)]),
+    (aten("argsort", "x", 1), SORTED, [node("TopK", "x", ints(6), output=1, axis=1, largest=1)]),
     (
-        said("topk", "x", 2, -1, True, False, output=0),
+        aten("topk", "x", 2, -1, True, False, output=0),
         node("TopK", "x", ints(2)),
         [
             node("TopK", "x", ints(2), largest=0),
@@ -191,13 +191,13 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("floor_divide", PLACES, 2),
+        aten("floor_divide", PLACES, 2),
         node("Div", FILE_PLACES, ints(2)),
         [node("Div", FILE_PLACES, ints(3)), FILE_PLACES],
     ),
     # scatters
     (
-        said("scatter_add", "x", 0, "grid", "few"),
+        aten("scatter_add", "x", 0, "grid", "few"),
         node("ScatterElements", "x", "grid", "few", axis=0, reduction="add"),
         [
             node("ScatterElements", "x", "grid", "few", axis=1, reduction="add"),
@@ -210,7 +210,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("scatter", "x", 1, "grid", "few"),
+        aten("scatter", "x", 1, "grid", "few"),
         node("ScatterElements", "x", "grid", "few", axis=1),
         [
             node("ScatterElements", "x", "grid", "few", axis=1, reduction="add"),
@@ -220,7 +220,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("scatter", "x", 1, ints([3, 0, 2]).repeat(4, 0), "few"),
+        aten("scatter", "x", 1, ints([3, 0, 2]).repeat(4, 0), "few"),
         node("ScatterElements", "x", ints([3, 0, 2]).repeat(4, 0), "few", axis=1),
         [
             node("ScatterElements", "x", ints([3, 0, 1]).repeat(4, 0), "few", axis=1),
@@ -229,7 +229,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("index_put", "x", ["at"], "rows", True),
+        aten("index_put", "x", ["at"], "rows", True),
         node("ScatterND", "x", node("Unsqueeze", "at", ints(1)), "rows", reduction="add"),
         [
             node("ScatterND", "x", node("Unsqueeze", "at", ints(1)), "rows"),
@@ -238,7 +238,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("index_add", "x", 0, "at", "rows"),
+        aten("index_add", "x", 0, "at", "rows"),
         node("ScatterND", "x", node("Unsqueeze", "at", ints(1)), "rows", reduction="add"),
         [
             node("ScatterND", "x", node("Unsqueeze", "at", ints(1)), "rows", reduction="none"),
@@ -246,7 +246,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("index_put", "x", ["at", "other"], "at"),
+        aten("index_put", "x", ["at", "other"], "at"),
         node(
             "ScatterND",
             "x",
@@ -263,18 +263,18 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("index_put", "x", [None, AT], "few"),
+        aten("index_put", "x", [None, AT], "few"),
         node("ScatterElements", "x", np.tile(AT, (4, 1)), "few", axis=1),
         [node("ScatterElements", "x", np.tile(AT[::-1], (4, 1)), "few", axis=1)],
     ),
     (
-        said("index_put", "x", ["mask"], floats(0.5)),
+        aten("index_put", "x", ["mask"], floats(0.5)),
         node("Where", "mask", floats(0.5), "x"),
         [node("Where", "mask", floats(0.25), "x"), node("Where", "mask", "x", floats(0.5))],
     ),
     # reads at indices
     (
-        said("index", "x", ["at", "other"]),
+        aten("index", "x", ["at", "other"]),
         node(
             "GatherND",
             "x",
@@ -289,12 +289,12 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("index", "x", ["at"]),
+        aten("index", "x", ["at"]),
         node("GatherND", "x", node("Unsqueeze", "at", ints(1))),
         [node("Gather", "x", "at", axis=1), node("Gather", "x", "other"), node("Gather", "y", "at")],
     ),
     (
-        said("index", "x", [FOUR, PLACES]),
+        aten("index", "x", [FOUR, PLACES]),
         node("Gather", node("Reshape", "x", ints(-1)), node("Add", FOUR * 6, FILE_PLACES)),
         [
             node("Gather", node("Reshape", "x", ints(-1)), node("Add", FOUR * 5, FILE_PLACES)),
@@ -304,24 +304,24 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("index", "x", [FOUR, PLACES]),
+        aten("index", "x", [FOUR, PLACES]),
         node("GatherND", "x", joined(FOUR)),
         [node("GatherND", "x", joined(FOUR * 0)), node("GatherND", "y", joined(FOUR))],
     ),
     (
-        said("index", "x", [FOUR, "grid"]),
+        aten("index", "x", [FOUR, "grid"]),
         node("GatherND", "x", joined(FOUR, "grid")),
         [  # a negative index counts from the end, not back into the previous row
             node("Gather", node("Reshape", "x", ints(-1)), node("Add", FOUR * 6, "grid")),
         ],
     ),
     (
-        said("index", "x", [None, "at"]),
+        aten("index", "x", [None, "at"]),
         node("Gather", "x", "at", axis=1),
         [node("Transpose", node("Gather", node("Transpose", "x"), "other"))],
     ),
     (
-        said("one_hot", "at", 5),
+        aten("one_hot", "at", 5),
         node("OneHot", "at", ints(5), ints(0, 1)),
         [
             node("OneHot", "at", ints(6), ints(0, 1)),
@@ -332,7 +332,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
     ),
     # groups
     (
-        said("grouped_mm_fallback", "x", "weights", "ends"),
+        aten("grouped_mm_fallback", "x", "weights", "ends"),
         ranged("weights", ints(0), end(0), end(1), end(2)),
         [
             ranged("weights", ints(0), end(0), end(2), end(1)),
@@ -344,18 +344,18 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
     ),
     # sums along an axis
     (
-        said("flip", said("cumsum", said("flip", "x", [1]), 1), [1]),
+        aten("flip", aten("cumsum", aten("flip", "x", [1]), 1), [1]),
         node("CumSum", "x", ints(1), reverse=1),
         [node("CumSum", "x", ints(1)), node("CumSum", "x", ints(1), reverse=1, exclusive=1)],
     ),
     (
-        said("sub", said("cumsum", "x", 1), "x"),
+        aten("sub", aten("cumsum", "x", 1), "x"),
         node("CumSum", "x", ints(1), exclusive=1),
         [node("CumSum", "x", ints(1)), node("CumSum", "x", ints(0), exclusive=1)],
     ),
     # interpolation
     (
-        said("upsample_bilinear2d", "image", None, False, [2.0, 2.0]),
+        aten("upsample_bilinear2d", "image", None, False, [2.0, 2.0]),
         scaled(1, 1, 2, 2, **HALVES),
         [
             scaled(1, 1, 2, 2, **{**HALVES, "coordinate_transformation_mode": "align_corners"}),
@@ -367,12 +367,12 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("upsample_bilinear2d", "image", [9, 5], True, None),
+        aten("upsample_bilinear2d", "image", [9, 5], True, None),
         resized(2, 3, 9, 5, **{**HALVES, "coordinate_transformation_mode": "align_corners"}),
         [resized(2, 3, 9, 5, **HALVES), resized(2, 3, 5, 9, **HALVES)],
     ),
     (
-        said("upsample_bicubic2d", "image", [14, 12], False, None),
+        aten("upsample_bicubic2d", "image", [14, 12], False, None),
         resized(2, 3, 14, 12, **CUBIC),
         [
             resized(2, 3, 14, 12, **{**CUBIC, "cubic_coeff_a": -0.5}),
@@ -381,7 +381,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("upsample_nearest2d", "image", [10, 12], None),
+        aten("upsample_nearest2d", "image", [10, 12], None),
         resized(
             2, 3, 10, 12, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
         ),
@@ -394,7 +394,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
     ),
     # windows
     (
-        said("avg_pool2d", "image", [3, 3], [2, 2], [1, 1], True, True),
+        aten("avg_pool2d", "image", [3, 3], [2, 2], [1, 1], True, True),
         node("AveragePool", "image", count_include_pad=1, **WINDOWS),
         [
             node("AveragePool", "image", count_include_pad=0, **WINDOWS),
@@ -404,23 +404,23 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("avg_pool2d", "image", [3, 3], [2, 2], [1, 1], True, False),
+        aten("avg_pool2d", "image", [3, 3], [2, 2], [1, 1], True, False),
         node("AveragePool", "image", **WINDOWS),
         [node("AveragePool", "image", count_include_pad=1, **WINDOWS)],
     ),
     (
-        said("avg_pool2d", "image", [3, 3], [1, 1], 0, False, True, 4),
+        aten("avg_pool2d", "image", [3, 3], [1, 1], 0, False, True, 4),
         node("Mul", node("AveragePool", "image", kernel_shape=[3, 3]), floats(2.25)),
         [node("AveragePool", "image", kernel_shape=[3, 3])],
     ),
     (
-        said("adaptive_max_pool2d", "image", [1, 1], output=0),
+        aten("adaptive_max_pool2d", "image", [1, 1], output=0),
         node("ReduceMax", "image", ints(2, 3)),
         [node("ReduceMax", "image", ints(1, 3)), node("ReduceMin", "image", ints(2, 3))],
     ),
     # codes
     (
-        said("matmul", "x", "w"),
+        aten("matmul", "x", "w"),
         multiplied(),
         [
             multiplied(SCALES[::-1]),
@@ -434,7 +434,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("matmul", "x", "w"),
+        aten("matmul", "x", "w"),
         node("MatMul", "x", node("DequantizeLinear", CODED, SCALES, ZEROS, axis=1)),
         [
             node("MatMul", "x", node("DequantizeLinear", CODED, SCALES[::-1], ZEROS, axis=1)),
@@ -445,7 +445,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("matmul", "x", "w"),
+        aten("matmul", "x", "w"),
         by_blocks(),
         [
             by_blocks(BLOCKS[::-1].copy()),
@@ -455,9 +455,9 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
             by_blocks(zeros=np.full((5, 1), 0x78, np.uint8)),
         ],
     ),
-    (said("matmul", "x", "w"), by_blocks(zeros=np.full((5, 1), 0x88, np.uint8)), []),
+    (aten("matmul", "x", "w"), by_blocks(zeros=np.full((5, 1), 0x88, np.uint8)), []),
     (
-        said("conv2d", "image", "kernel", None, [1, 1], [1, 1]),
+        aten("conv2d", "image", "kernel", None, [1, 1], [1, 1]),
         node(
             "Mul",
             node(
@@ -486,7 +486,7 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
     ),
     # functions
     (
-        said("softplus", "x", 2.0, 20.0),
+        aten("softplus", "x", 2.0, 20.0),
         node(
             "Where",
             node("Greater", node("Mul", "x", floats(2)), floats(20)),
@@ -518,27 +518,27 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         ],
     ),
     (
-        said("elu", "x", 0.7),
+        aten("elu", "x", 0.7),
         node("Elu", "x", alpha=0.7),
         [node("Elu", "x", alpha=0.8), node("Celu", "x", alpha=0.7), node("Elu", "x", alpha=1.0)],
     ),
     (
-        said("celu", "x", 0.7),
+        aten("celu", "x", 0.7),
         node("Celu", "x", alpha=0.7),
         [node("Celu", "x", alpha=0.5), node("Elu", "x", alpha=0.7)],
     ),
     (
-        said("selu", "x"),
+        aten("selu", "x"),
         node("Selu", "x"),
         [node("Selu", "x", alpha=1.5), node("Elu", "x"), node("Selu", "x", gamma=1.0)],
     ),
     (
-        said("log_sigmoid", "x"),
+        aten("log_sigmoid", "x"),
         node("Log", node("Sigmoid", "x")),
         [node("Log", node("Sigmoid", node("Neg", "x"))), node("Sigmoid", "x")],
     ),
     (
-        said("hardshrink", "x", 0.2),
+        aten("hardshrink", "x", 0.2),
         node("Where", node("LessOrEqual", node("Abs", "x"), floats(0.2)), floats(0), "x"),
         [
             node("Where", node("Less", node("Abs", "x"), floats(0.2)), floats(0), "x"),
@@ -554,10 +554,14 @@ def a() -> Algebra:
 
 
 @pytest.mark.parametrize(
-    ("told", "node", "others"), WORDS, ids=[f"{at}-{each[0].operator}" for at, each in enumerate(WORDS)]
+    ("pytorch_call", "node", "others"),
+    WORDS,
+    ids=[f"{at}-{each[0].operator}" for at, each in enumerate(WORDS)],
 )
-def test_a_call_is_its_node_and_no_other(a: Algebra, told: Said, node: Op, others: Sequence[Op]) -> None:
-    expected = told.value(a)
+def test_a_call_is_its_node_and_no_other(
+    a: Algebra, pytorch_call: AtenCall, node: Op, others: Sequence[Op]
+) -> None:
+    expected = pytorch_call.value(a)
     a.is_first = False
 
     assert not is_known(expected)

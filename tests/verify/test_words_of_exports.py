@@ -164,25 +164,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(path: Path) -> tuple[bool, list[str]]:
+def run_verify(path: Path) -> tuple[bool, list[str]]:
     document = json.loads(run_here("verify", path, "--static", "--format", "json").stdout)
     return document["same"], document["uncovered"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_honest_export_is_the_same(folder: Path, name: str) -> None:
-    same, told = ask(folder / name / "model.onnx")
+    same, uncovered = run_verify(folder / name / "model.onnx")
 
-    assert same, told
-    assert "0 in another form" in told[0]
+    assert same, uncovered
+    assert "0 in another form" in uncovered[0]
 
 
 @pytest.mark.parametrize("name", ["graph", "experts", "windows"])
-def test_so_it_is_with_its_weights_in_codes(folder: Path, tmp_path: Path, name: str) -> None:
-    same, told = ask(rounded(folder / name, tmp_path / "out"))
+def test_an_honest_export_with_its_weights_in_codes_is_the_same(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    same, uncovered = run_verify(rounded(folder / name, tmp_path / "out"))
 
-    assert same, told
-    assert "not proven: the rounding of weights to codes" in told
+    assert same, uncovered
+    assert "not proven: the rounding of weights to codes" in uncovered
 
 
 def test_codes_that_are_read_with_another_scale_are_not_the_same(folder: Path, tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_codes_that_are_read_with_another_scale_are_not_the_same(folder: Path, t
     nodes(model, "DequantizeLinear")[0].input[1] = "other"
     onnx.save(model, path)
 
-    assert not ask(path)[0]
+    assert not run_verify(path)[0]
 
 
 def rounded(folder: Path, to: Path) -> Path:
@@ -221,7 +223,7 @@ def nodes(model: onnx.ModelProto, op_type: str) -> list[onnx.NodeProto]:
     return [node for node in model.graph.node if node.op_type == op_type]
 
 
-def says(op_type: str, name: str, value: object, at: int = 0) -> Callable[[onnx.ModelProto], None]:
+def set_attribute(op_type: str, name: str, value: object, at: int = 0) -> Callable[[onnx.ModelProto], None]:
     def change(model: onnx.ModelProto) -> None:
         node = nodes(model, op_type)[at]
         kept = [each for each in node.attribute if each.name != name]
@@ -247,42 +249,42 @@ def becomes(op_type: str, other: str, at: int = 0) -> Callable[[onnx.ModelProto]
 
 
 CHANGES: list[tuple[str, Callable[[onnx.ModelProto], None]]] = [
-    ("graph", says("ScatterElements", "reduction", "none")),
-    ("graph", says("ScatterElements", "reduction", "max")),
-    ("graph", says("ScatterND", "reduction", "none")),
-    ("graph", says("ScatterND", "reduction", "mul")),
+    ("graph", set_attribute("ScatterElements", "reduction", "none")),
+    ("graph", set_attribute("ScatterElements", "reduction", "max")),
+    ("graph", set_attribute("ScatterND", "reduction", "none")),
+    ("graph", set_attribute("ScatterND", "reduction", "mul")),
     ("graph", exchanges("Where", 1, 2)),
     ("graph", becomes("Relu", "Abs")),
-    ("put", says("ScatterElements", "reduction", "add")),
-    ("put", says("ScatterND", "reduction", "add")),
+    ("put", set_attribute("ScatterElements", "reduction", "add")),
+    ("put", set_attribute("ScatterND", "reduction", "add")),
     ("put", becomes("Tanh", "Sigmoid")),
-    ("sort", says("TopK", "largest", 0)),
-    ("sort", says("TopK", "largest", 1, 1)),
-    ("sort", says("TopK", "sorted", 0)),
-    ("sort", says("CumSum", "exclusive", 1)),
-    ("sort", says("CumSum", "reverse", 1)),
-    ("sort", says("TopK", "largest", 2)),
-    ("experts", says("TopK", "largest", 0)),
-    ("experts", says("LogSoftmax", "axis", 0)),
+    ("sort", set_attribute("TopK", "largest", 0)),
+    ("sort", set_attribute("TopK", "largest", 1, 1)),
+    ("sort", set_attribute("TopK", "sorted", 0)),
+    ("sort", set_attribute("CumSum", "exclusive", 1)),
+    ("sort", set_attribute("CumSum", "reverse", 1)),
+    ("sort", set_attribute("TopK", "largest", 2)),
+    ("experts", set_attribute("TopK", "largest", 0)),
+    ("experts", set_attribute("LogSoftmax", "axis", 0)),
     ("experts", becomes("Softplus", "Relu")),
-    ("bends", says("Elu", "alpha", 0.8)),
-    ("bends", says("Selu", "gamma", 1.0)),
+    ("bends", set_attribute("Elu", "alpha", 0.8)),
+    ("bends", set_attribute("Selu", "gamma", 1.0)),
     ("bends", becomes("Celu", "Elu")),
     ("bends", exchanges("Where", 1, 2)),
     ("bends", becomes("LessOrEqual", "Less")),
     ("bends", becomes("Asinh", "Sinh")),
-    ("windows", says("AveragePool", "count_include_pad", 0)),
-    ("windows", says("AveragePool", "strides", [2, 1])),
+    ("windows", set_attribute("AveragePool", "count_include_pad", 0)),
+    ("windows", set_attribute("AveragePool", "strides", [2, 1])),
     ("windows", becomes("ReduceMax", "ReduceMin")),
-    ("windows", says("MaxPool", "pads", [0, 1, 2, 1])),
+    ("windows", set_attribute("MaxPool", "pads", [0, 1, 2, 1])),
     *(
-        ("sizes", says("Resize", "coordinate_transformation_mode", each, at))
+        ("sizes", set_attribute("Resize", "coordinate_transformation_mode", each, at))
         for at, each in enumerate(("align_corners", "half_pixel", "half_pixel_symmetric", "asymmetric"))
     ),
-    ("sizes", says("Resize", "mode", "cubic", 1)),
-    ("sizes", says("Resize", "nearest_mode", "ceil", 2)),
-    ("sizes", says("Resize", "cubic_coeff_a", -0.5, 3)),
-    ("sizes", says("Resize", "antialias", 1, 3)),
+    ("sizes", set_attribute("Resize", "mode", "cubic", 1)),
+    ("sizes", set_attribute("Resize", "nearest_mode", "ceil", 2)),
+    ("sizes", set_attribute("Resize", "cubic_coeff_a", -0.5, 3)),
+    ("sizes", set_attribute("Resize", "antialias", 1, 3)),
 ]
 
 
@@ -300,6 +302,6 @@ def test_what_is_changed_is_not_the_same(
     assert model.SerializeToString() != before
     onnx.save(model, path)
 
-    same, _ = ask(path)
+    same, _ = run_verify(path)
 
     assert not same

@@ -95,7 +95,7 @@ def factory():
         ("normed", NORMED, "norm", "nothing: it is left out, and Add in PyTorch"),
     ],
 )
-def test_what_the_exporter_writes_wrong_is_told_with_its_module_and_cause(
+def test_what_the_exporter_writes_wrong_is_reported_with_its_module_and_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, module: str, reason: str
 ) -> None:
     (tmp_path / f"{name}.py").write_text(source)
@@ -106,8 +106,8 @@ def test_what_the_exporter_writes_wrong_is_told_with_its_module_and_cause(
     assert (exported.returncode, balanced.returncode) == (0, 0)
     net, inputs = importlib.import_module(name).factory()
     session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
-    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
-    if np.allclose(session.run(None, given)[0], net(*inputs).detach().numpy(), atol=1e-3):
+    feeds = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
+    if np.allclose(session.run(None, feeds)[0], net(*inputs).detach().numpy(), atol=1e-3):
         pytest.skip("this version of the exporter writes it right")
 
     result = run_here("verify", tmp_path / "out" / "model.onnx", "--format", "json")

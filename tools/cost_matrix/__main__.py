@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tools.cost_matrix.cells import Cell, Verdict, hold
-from tools.cost_matrix.peers import PEERS, Count, ask_peers, judge
+from tools.cost_matrix.cells import Cell, Verdict, compare_file
+from tools.cost_matrix.peers import PEERS, Count, judge, query_peers
 from tools.suite.marks import write_between
 
 _EXPORTS = {
@@ -35,7 +35,7 @@ _EXPORTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ComparedFile:
     """A file, and other tools' counts of it."""
 
     cell: Cell
@@ -70,41 +70,41 @@ def main() -> None:
         for path in sorted(folder.rglob("*.onnx"))
         if options.only in str(path) and not path.name.startswith(".")
     ]
-    asked = []
+    entries = []
     with ProcessPoolExecutor(options.processes) as pool:
-        for one in pool.map(partial(_ask, options.peers, options.every), enumerate(paths)):
-            asked.append(one)
-            if one.cell.verdict is not Verdict.EXACT:
-                sys.stdout.write(f"{one.cell.file} | {one.cell.verdict} | {one.cell.why}\n")
+        for entry in pool.map(partial(_compare, options.peers, options.every), enumerate(paths)):
+            entries.append(entry)
+            if entry.cell.verdict is not Verdict.EXACT:
+                sys.stdout.write(f"{entry.cell.file} | {entry.cell.verdict} | {entry.cell.why}\n")
                 sys.stdout.flush()
-    text = "\n".join(render(asked)) + "\n"
+    text = "\n".join(render(entries)) + "\n"
     sys.stdout.write(text)
     if options.json:
         rows = [
-            {"file": one.cell.file, "verdict": one.cell.verdict, "why": one.cell.why, **one.peers}
-            for one in asked
+            {"file": entry.cell.file, "verdict": entry.cell.verdict, "why": entry.cell.why, **entry.peers}
+            for entry in entries
         ]
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
         write_between(options.markdown, "measured", text)
 
 
-def _ask(python: Path | None, every: int, numbered: tuple[int, Path]) -> Asked:
+def _compare(python: Path | None, every: int, numbered: tuple[int, Path]) -> ComparedFile:
     number, path = numbered
-    cell = hold(path, str(path))
-    told: Mapping[str, str] = {}
+    cell = compare_file(path, str(path))
+    peer_counts: Mapping[str, str] = {}
     if python is not None and not number % every and cell.points and cell.inputs is not None:
-        told = ask_peers(python, path, cell.inputs)
-    return Asked(cell, path, told)
+        peer_counts = query_peers(python, path, cell.inputs)
+    return ComparedFile(cell, path, peer_counts)
 
 
-def render(asked: Sequence[Asked]) -> Iterator[str]:
+def render(entries: Sequence[ComparedFile]) -> Iterator[str]:
     """Yield the tables: by export and form, other tools, and the files with unknown or wrong counts."""
-    ran = [one for one in asked if one.cell.verdict is not Verdict.NOT_RUN]
+    ran = [one for one in entries if one.cell.verdict is not Verdict.NOT_RUN]
     runs = sum(len(one.cell.points) for one in ran)
     shapes = sum(point.compared.values for one in ran for point in one.cell.points)
-    lost = len(asked) - len(ran)
-    yield f"{len(ran):,} files, {runs:,} runs, {shapes:,} shapes; onnxruntime does not run {lost} other files."
+    not_run = len(entries) - len(ran)
+    yield f"{len(ran):,} files, {runs:,} runs, {shapes:,} shapes; onnxruntime does not run {not_run} other files."
     for title, key in (("Export", "export"), ("Form", "form")):
         yield ""
         yield f"| {title} | Files | Exact at all sizes | Told what is not known | Wrong |"
@@ -117,37 +117,37 @@ def render(asked: Sequence[Asked]) -> Iterator[str]:
         yield ""
         yield "| Tool | " + " | ".join(count.value.capitalize() for count in Count) + " |"
         yield "|---|" + "---:|" * len(Count)
-        ours = Counter(_own(one) for one in counted)
+        ours = Counter(_judge_own(one) for one in counted)
         yield "| onnxledger | " + " | ".join(str(ours[count]) for count in Count) + " |"
         for peer in PEERS:
             found = Counter(
                 judge(one.peers[peer], one.cell.points[0].macs or 0, one.cell.axes or {}) for one in counted
             )
             yield f"| {peer} | " + " | ".join(str(found[count]) for count in Count) + " |"
-    left = defaultdict(list)
+    inexact = defaultdict(list)
     for one in ran:
         if one.cell.verdict is not Verdict.EXACT:
-            left[one.cell.verdict, one.cell.why].append(one)
-    if left:
+            inexact[one.cell.verdict, one.cell.why].append(one)
+    if inexact:
         yield ""
         yield "| Not exact | Files | Why |"
         yield "|---|---:|---|"
-        for (verdict, why), those in sorted(left.items(), key=lambda item: -len(item[1])):
-            yield f"| {verdict} | {len(those)} | {why.replace('|', '/')} |"
+        for (verdict, why), group in sorted(inexact.items(), key=lambda item: -len(item[1])):
+            yield f"| {verdict} | {len(group)} | {why.replace('|', '/')} |"
 
 
-def _own(one: Asked) -> Count:
+def _judge_own(one: ComparedFile) -> Count:
     if one.cell.verdict is Verdict.WRONG:
         return Count.WRONG
     point = one.cell.points[0]
-    return Count.EXACT if point.said == point.macs else Count.OPEN
+    return Count.EXACT if point.predicted == point.macs else Count.OPEN
 
 
-def _rows(ran: Iterable[Asked], key: str) -> Iterator[str]:
-    by: dict[str, Counter[Verdict]] = defaultdict(Counter)
+def _rows(ran: Iterable[ComparedFile], key: str) -> Iterator[str]:
+    verdicts: dict[str, Counter[Verdict]] = defaultdict(Counter)
     for one in ran:
-        by[getattr(one, key)][one.cell.verdict] += 1
-    for name, found in by.items():
+        verdicts[getattr(one, key)][one.cell.verdict] += 1
+    for name, found in verdicts.items():
         cells = (sum(found.values()), found[Verdict.EXACT], found[Verdict.TOLD], found[Verdict.WRONG])
         yield f"| {name} | " + " | ".join(map(str, cells)) + " |"
 

@@ -45,7 +45,7 @@ class Point:
     at: Mapping[str, int]
     macs: int | None
     """Multiply-accumulates of the run."""
-    said: int | None
+    predicted: int | None
     compared: Compared
 
 
@@ -63,7 +63,7 @@ class Cell:
     why: str = ""
 
 
-def hold(path: Path, name: str) -> Cell:
+def compare_file(path: Path, name: str) -> Cell:
     """Compare a file with three runs of it."""
     try:
         ledger = audit_model(path)
@@ -73,9 +73,9 @@ def hold(path: Path, name: str) -> Cell:
         return Cell(name, Verdict.NOT_RUN, why=str(error))
     why = "" if report.is_complete else f"{report.unknown[0].op_type}: {report.unknown[0].reason}"
     with tempfile.TemporaryDirectory() as folder:
-        asked = Tracing(str(path.absolute()), folder, tuple(point.feeds for point in points))
+        tracing = Tracing(str(path.absolute()), folder, tuple(point.feeds for point in points))
         try:
-            traced = trace_apart(asked, name)
+            traced = trace_apart(tracing, name)
         except OnnxLedgerError as error:
             return Cell(name, Verdict.NOT_RUN, why=str(error)[:200])
         if isinstance(traced, str):
@@ -89,19 +89,19 @@ def hold(path: Path, name: str) -> Cell:
             at = sizes_at(walk, inputs.axes)
             compared = compare_run(walk, at, ran, run)
             places = {f"{a.input}.{a.position}": at[a.name] for a in walk.axes if a.name in at}
-            said = evaluate(measure_cost(ledger, sizes=places).total.macs, at)
-            found.append(Point(at, compared.macs, said, compared))
+            predicted = evaluate(measure_cost(ledger, sizes=places).total.macs, at)
+            found.append(Point(at, compared.macs, predicted, compared))
     if not found:
         return Cell(name, Verdict.NOT_RUN, why=traced.runs[0].why[:200])
     verdict = Verdict.EXACT if report.is_complete else Verdict.TOLD
     for point in found:
         if point.compared.differing:
             row = point.compared.differing[0]
-            verdict, why = Verdict.WRONG, f"{row.op_type} {row.value}: {row.said} said, {row.found} ran"
+            verdict, why = Verdict.WRONG, f"{row.op_type} {row.value}: {row.predicted} said, {row.found} ran"
         elif report.is_complete and point.macs is None:
             verdict, why = Verdict.TOLD, f"the run cannot be counted: {point.compared.why}"
-        elif report.is_complete and point.macs != point.said:
-            verdict, why = Verdict.WRONG, f"{point.said} multiply-accumulates said, {point.macs} ran"
+        elif report.is_complete and point.macs != point.predicted:
+            verdict, why = Verdict.WRONG, f"{point.predicted} multiply-accumulates said, {point.macs} ran"
     feeds = {feed.name: (_kind(feed.dtype), feed.shape) for feed in points[0].feeds}
     axes = {axis.name: axis.size for axis in points[0].axes if axis.name is not None}
     return Cell(name, verdict, tuple(found), feeds, axes, why)

@@ -30,9 +30,9 @@ class Row:
     architecture: str
     ran: int
     """Count of the exported file's run in onnxruntime."""
-    said: int | None
+    predicted: int | None
     """Count by onnxledger without running the file; None if it reports the count as unknown."""
-    others: Mapping[str, int | str]
+    peers: Mapping[str, int | str]
     """Count by each tool, or the tool's error."""
 
 
@@ -68,7 +68,7 @@ def count(architecture: str) -> Row:
     from analyzer.account.audit import audit_model
     from analyzer.cost.account import measure_cost
     from analyzer.cost.measured import measure_run
-    from analyzer.cost.memory.answer import Asked
+    from analyzer.cost.memory.answer import MemoryQuery
     from exporter import SourceOptions, example_inputs, export_source, resolve_source
 
     with tempfile.TemporaryDirectory() as folder:
@@ -77,17 +77,17 @@ def count(architecture: str) -> Row:
         written = export_source(str(config), Path(folder, "out"), random_weights=True, static=True)
         ledger = audit_model(written.model, content="none")
         report = measure_cost(ledger)
-        run = measure_run(ledger, report, Asked()).compared
+        run = measure_run(ledger, report, MemoryQuery()).compared
         assert run.macs is not None, run.why
         resolved = resolve_source(str(config), SourceOptions(random_weights=True))
         made = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
         module = resolved.model.eval()
-        others = {name: _told(counter, module, made) for name, counter in COUNTERS.items()}
-        said = report.at(report.total.macs) if report.is_complete else None
-        return Row(architecture, run.macs, said, others)
+        peers = {name: _count_or_error(counter, module, made) for name, counter in COUNTERS.items()}
+        predicted = report.at(report.total.macs) if report.is_complete else None
+        return Row(architecture, run.macs, predicted, peers)
 
 
-def _told(counter: Callable[[Any, Any], int], module: Any, made: Any) -> int | str:
+def _count_or_error(counter: Callable[[Any, Any], int], module: Any, made: Any) -> int | str:
     import torch
 
     try:
@@ -119,9 +119,9 @@ def _fvcore(module: Any, made: Any) -> int:
             self.module = module
 
         def forward(self, *args: Any) -> Any:
-            given = dict(zip(names, args[len(made.args) :], strict=True))
-            found = self.module(*args[: len(made.args)], **given)
-            values = found.values() if hasattr(found, "values") else [found]
+            keywords = dict(zip(names, args[len(made.args) :], strict=True))
+            result = self.module(*args[: len(made.args)], **keywords)
+            values = result.values() if hasattr(result, "values") else [result]
             return tuple(value for value in values if isinstance(value, torch.Tensor))
 
     analysis = FlopCountAnalysis(Positional(), (*made.args, *made.kwargs.values()))
@@ -132,8 +132,8 @@ def _fvcore(module: Any, made: Any) -> int:
 def _torchinfo(module: Any, made: Any) -> int:
     from torchinfo import summary
 
-    given = dict(made.kwargs) if made.kwargs else list(made.args)
-    return int(summary(module, input_data=given, verbose=0).total_mult_adds)
+    arguments = dict(made.kwargs) if made.kwargs else list(made.args)
+    return int(summary(module, input_data=arguments, verbose=0).total_mult_adds)
 
 
 COUNTERS: Mapping[str, Callable[[Any, Any], int]] = {
@@ -149,9 +149,11 @@ def render(rows: Sequence[Row]) -> Iterator[str]:
     yield ""
     yield "| Counter | Exact | Too low | Too high | None, told or failed |"
     yield "|---|---:|---:|---:|---:|"
-    named: dict[str, list[int | str | None]] = {"onnxledger, of the file": [row.said for row in rows]}
-    named |= {name: [row.others[name] for row in rows] for name in COUNTERS}
-    for name, counts in named.items():
+    counts_by_name: dict[str, list[int | str | None]] = {
+        "onnxledger, of the file": [row.predicted for row in rows]
+    }
+    counts_by_name |= {name: [row.peers[name] for row in rows] for name in COUNTERS}
+    for name, counts in counts_by_name.items():
         pairs = [(found, row.ran) for found, row in zip(counts, rows, strict=True)]
         known = [(found, ran) for found, ran in pairs if isinstance(found, int)]
         cells = (
@@ -162,11 +164,11 @@ def render(rows: Sequence[Row]) -> Iterator[str]:
         )
         yield f"| {name} | " + " | ".join(map(str, cells)) + " |"
     yield ""
-    yield "| Module | onnxruntime runs | " + " | ".join(named) + " |"
-    yield "|---|---:|" + "---:|" * len(named)
-    for at, row in enumerate(rows):
-        told = " | ".join(_cell(counts[at]) for counts in named.values())
-        yield f"| {row.architecture} | {row.ran:,} | {told} |"
+    yield "| Module | onnxruntime runs | " + " | ".join(counts_by_name) + " |"
+    yield "|---|---:|" + "---:|" * len(counts_by_name)
+    for index, row in enumerate(rows):
+        cells_text = " | ".join(_cell(counts[index]) for counts in counts_by_name.values())
+        yield f"| {row.architecture} | {row.ran:,} | {cells_text} |"
 
 
 def _cell(found: int | str | None) -> str:

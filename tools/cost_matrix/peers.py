@@ -56,7 +56,7 @@ class Count(StrEnum):
     ERROR = "an error"
 
 
-def ask_peers(
+def query_peers(
     python: Path, path: Path, inputs: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> Mapping[str, str]:
     """Return each tool's count of a file, after these sizes of the inputs have been written into the file."""
@@ -66,21 +66,21 @@ def ask_peers(
     except subprocess.TimeoutExpired:
         return dict.fromkeys(PEERS, "error: no answer")
     try:
-        told: Mapping[str, str] = json.loads(done.stdout)
+        counts: Mapping[str, str] = json.loads(done.stdout)
     except ValueError:
         return dict.fromkeys(PEERS, "error: it ended")
-    return told
+    return counts
 
 
-def judge(said: str, macs: int, axes: Mapping[str, int]) -> Count:
+def judge(count: str, macs: int, axes: Mapping[str, int]) -> Count:
     """Compare a tool's count with the multiply-accumulates of the run."""
-    if said.startswith("error"):
+    if count.startswith("error"):
         return Count.ERROR
-    names = set(re.findall(r"[A-Za-z_]\w*", said))
+    names = set(re.findall(r"[A-Za-z_]\w*", count))
     if names - set(axes):
         return Count.OPEN
     try:
-        number = eval(said, {"__builtins__": {}}, dict(axes))
+        number = eval(count, {"__builtins__": {}}, dict(axes))
     except (SyntaxError, NameError, TypeError, ArithmeticError):
         return Count.OPEN
     return Count.EXACT if number == macs else Count.WRONG

@@ -120,39 +120,46 @@ def _norm(writer: _Writer, decoder: Decoder, x: str, name: str) -> str:
 
 def _layer(writer: _Writer, decoder: Decoder, layer: int, x: str, *, has_cache: bool) -> str:
     d, g, h = decoder.hidden, decoder.kv_heads, decoder.head
-    at = f"layers.{layer}"
+    prefix = f"layers.{layer}"
 
     def linear(name: str, value: str, ins: int, outs: int) -> str:
-        full = f"{at}.{name}"
+        full = f"{prefix}.{name}"
         return writer.add(
             "MatMul", [value, writer.weight(f"{full}.weight", ins, outs)], f"{full}.out", f"{full}/MatMul"
         )
 
     def split(name: str, value: str, shape: str) -> str:
-        full = f"{at}.{name}"
+        full = f"{prefix}.{name}"
         flat = writer.add("Reshape", [value, shape], f"{full}.split", f"{full}/Reshape")
         return writer.add("Transpose", [flat], f"{full}.heads", f"{full}/Transpose", perm=[0, 2, 1, 3])
 
-    normed = _norm(writer, decoder, x, f"{at}.input_layernorm")
+    normed = _norm(writer, decoder, x, f"{prefix}.input_layernorm")
     query = split("self_attn.q_proj", linear("self_attn.q_proj", normed, d, d), "split_q")
     sides = []
     for side, name in (("key", "k_proj"), ("value", "v_proj")):
         new = split(f"self_attn.{name}", linear(f"self_attn.{name}", normed, d, g * h), "split_kv")
         past = [f"past.{layer}.{side}"] if has_cache else []
         present = f"present.{layer}.{side}"
-        sides.append(writer.add("Concat", [*past, new], present, f"{at}.self_attn/{side}", axis=2))
-    seen = writer.add("Attention", [query, *sides], f"{at}.seen", f"{at}.self_attn/Attention")
-    turned = writer.add("Transpose", [seen], f"{at}.turned", f"{at}.self_attn/Transpose", perm=[0, 2, 1, 3])
-    joined = writer.add("Reshape", [turned, "join"], f"{at}.joined", f"{at}.self_attn/Reshape")
-    x = writer.add("Add", [x, linear("self_attn.o_proj", joined, d, d)], f"{at}.x1", f"{at}/Add")
-    normed = _norm(writer, decoder, x, f"{at}.post_attention_layernorm")
-    gate = linear("mlp.gate_proj", normed, d, decoder.inner)
-    opened = writer.add("Sigmoid", [gate], f"{at}.opened", f"{at}.mlp/Sigmoid")
-    silu = writer.add("Mul", [gate, opened], f"{at}.silu", f"{at}.mlp/Mul")
-    both = writer.add(
-        "Mul", [silu, linear("mlp.up_proj", normed, d, decoder.inner)], f"{at}.both", f"{at}.mlp/Mul_1"
+        sides.append(writer.add("Concat", [*past, new], present, f"{prefix}.self_attn/{side}", axis=2))
+    attended = writer.add("Attention", [query, *sides], f"{prefix}.seen", f"{prefix}.self_attn/Attention")
+    transposed = writer.add(
+        "Transpose", [attended], f"{prefix}.turned", f"{prefix}.self_attn/Transpose", perm=[0, 2, 1, 3]
     )
-    return writer.add("Add", [x, linear("mlp.down_proj", both, decoder.inner, d)], f"{at}.x2", f"{at}/Add_1")
+    joined = writer.add("Reshape", [transposed, "join"], f"{prefix}.joined", f"{prefix}.self_attn/Reshape")
+    x = writer.add("Add", [x, linear("self_attn.o_proj", joined, d, d)], f"{prefix}.x1", f"{prefix}/Add")
+    normed = _norm(writer, decoder, x, f"{prefix}.post_attention_layernorm")
+    gate = linear("mlp.gate_proj", normed, d, decoder.inner)
+    activated = writer.add("Sigmoid", [gate], f"{prefix}.opened", f"{prefix}.mlp/Sigmoid")
+    silu = writer.add("Mul", [gate, activated], f"{prefix}.silu", f"{prefix}.mlp/Mul")
+    gated = writer.add(
+        "Mul",
+        [silu, linear("mlp.up_proj", normed, d, decoder.inner)],
+        f"{prefix}.both",
+        f"{prefix}.mlp/Mul_1",
+    )
+    return writer.add(
+        "Add", [x, linear("mlp.down_proj", gated, decoder.inner, d)], f"{prefix}.x2", f"{prefix}/Add_1"
+    )
 
 
 def measure(decoder: Decoder, shape: str, past: int) -> dict[str, Any]:
@@ -174,16 +181,16 @@ def measure(decoder: Decoder, shape: str, past: int) -> dict[str, Any]:
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        told = json.loads(done.stdout)
+        report = json.loads(done.stdout)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return {
             "parameters": decoder.parameters,
             "seconds": time.monotonic() - start,
             "cpu": cpu,
             "megabytes": after.ru_maxrss / 1024,
-            "macs": told["totals"]["macs"],
-            "complete": told["complete"],
-            "memory": {line["line"]: line["value"] for line in told["memory"]},
+            "macs": report["totals"]["macs"],
+            "complete": report["complete"],
+            "memory": {line["line"]: line["value"] for line in report["memory"]},
         }
 
 

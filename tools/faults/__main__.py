@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.faults.cases import CLEAN, Case, run_apart
+from tools.faults.cases import CLEAN, Case, run_isolated
 from tools.faults.quantizing import FAULTS
 from tools.faults.report import render_markdown, render_text
 from tools.matrix.architectures import ARCHITECTURES
@@ -19,10 +19,10 @@ SUITE = Suite(
     purpose="Put faults into small models, and count those that verify detects.",
     forms=FORMS,
     titles=(CLEAN, *FAULTS),
-    run=run_apart,
+    run=run_isolated,
     absent=lambda base, title, why: Case(base, title, "no place", why),
     is_wrong=lambda case: case.status in ("silent", "alarm", "failed"),
-    loud=frozenset({"silent", "alarm", "failed"}),
+    always_printed=frozenset({"silent", "alarm", "failed"}),
     text=render_text,
     markdown=render_markdown,
     architectures=(*ARCHITECTURES, "net"),

@@ -17,7 +17,7 @@ from tools.faults.causes import is_named
 from tools.faults.quantizing import FAULTS, GROUP
 from tools.faults.truth import find_modules, is_right
 from tools.matrix.isolated import first_line
-from tools.suite.apart import answer_apart
+from tools.suite.apart import map_isolated
 from tools.suite.bases import Base
 from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NoPlaceError, Seen, Surgery
@@ -56,7 +56,7 @@ class Case:
         return f"{self.base.name}/{self.kind}"
 
 
-def run_apart(
+def run_isolated(
     folder: Path,
     base: Base,
     kinds: Sequence[str],
@@ -64,7 +64,7 @@ def run_apart(
     judge: Callable[[Path, Base], Callable[[Path], Any]] | None = None,
 ) -> list[Case]:
     """Do the same as `run_cases` in a separate process; a crash costs one case."""
-    return answer_apart(
+    return map_isolated(
         partial(run_cases, judge=judge),
         kinds,
         folder,
@@ -91,11 +91,13 @@ def run_cases(
     except Exception as error:  # noqa: BLE001  a tool has made a file that does not run
         return [Case(base, kind, "does not run", first_line(error)) for kind in kinds]
     ledger = audit_model(base.path(folder))
-    judged = (judge or _Judge)(folder, base)
+    case_judge = (judge or _Judge)(folder, base)
     place = Path(tempfile.mkdtemp(prefix="faults-"))
     path = place / "model.onnx"
     try:
-        return [_run(model, runner, seen, before, judged, ledger, path, base, kind, seed) for kind in kinds]
+        return [
+            _run(model, runner, seen, before, case_judge, ledger, path, base, kind, seed) for kind in kinds
+        ]
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -123,7 +125,7 @@ class _Judge:
         from analyzer.process.child import Limits
         from analyzer.reconciliation import reconcile_ledger
         from analyzer.verify.against import verify_module
-        from analyzer.verify.weights import give_back, known_of
+        from analyzer.verify.weights import known_of, load_file_weights
         from exporter.running import run_beside
 
         ledger = audit_model(path)
@@ -131,7 +133,7 @@ class _Judge:
         inputs = [(value.name, value.dims or ()) for value in ledger.model.graphs[0].signature]
         side = run_beside(resolved, inputs)
         result = reconcile_ledger(ledger, self.manifest, "full", weights=self.weights)
-        give_back(result, side)
+        load_file_weights(result, side)
         return verify_module(ledger, side, "PyTorch", (0, 1, 2), Limits(_SECONDS), (), known_of(result))
 
 
@@ -233,7 +235,7 @@ def _run(
         status: Status = "same" if report.same else "alarm" if report.is_answered else "unknown"
         return Case(base, kind, status, reason or "; ".join(report.uncovered), seconds=seconds)
     status = "silent" if report.same else "told" if report.is_answered else "unknown"
-    told = "" if first is None or first.module is None else first.module
+    reported = "" if first is None or first.module is None else first.module
     kinds = tuple(each.kind for each in report.differences)
     return Case(
         base,
@@ -241,9 +243,9 @@ def _run(
         status,
         reason,
         change,
-        told,
+        reported,
         tuple(sorted(modules)),
-        status == "told" and is_right(told, modules),
+        status == "told" and is_right(reported, modules),
         status == "told" and is_named(kind, reason, kinds),
         seconds,
     )

@@ -60,6 +60,7 @@ def is_named(kind: str, reason: str, kinds: Sequence[str]) -> bool:
     words = _GROUPS.get(group)
     if words is None:
         words = next(
-            (told for match, told in _WORDS if re.search(match, title)), _WEIGHT + r"|input|operator"
+            (pattern for title_pattern, pattern in _WORDS if re.search(title_pattern, title)),
+            _WEIGHT + r"|input|operator",
         )
     return re.search(words, reason) is not None

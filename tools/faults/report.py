@@ -28,7 +28,7 @@ tries all kinds in one file.
 def render_text(cases: Sequence[Case]) -> str:
     """Return the table, the sums, and the cases with an unexpected result."""
     lines = aligned([*_table(cases)])
-    return "\n".join([*(line.rstrip() for line in lines), "", *_sums(cases), "", *_odd(cases)])
+    return "\n".join([*(line.rstrip() for line in lines), "", *_sums(cases), "", *_unexpected(cases)])
 
 
 def render_markdown(cases: Sequence[Case]) -> str:
@@ -48,9 +48,9 @@ def render_markdown(cases: Sequence[Case]) -> str:
         "\n".join(f"- {line}" for line in _sums(cases)),
         markdown([*_table(cases)]),
         "## What is not caught, or an alarm",
-        "\n".join(f"- {line}" for line in _odd(cases)) or "Nothing is.",
+        "\n".join(f"- {line}" for line in _unexpected(cases)) or "Nothing is.",
         "## What is told elsewhere, or without its cause",
-        "\n".join(f"- {line}" for line in _vague(cases)) or "Nothing is.",
+        "\n".join(f"- {line}" for line in _imprecise(cases)) or "Nothing is.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -72,13 +72,13 @@ def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
 
 def _row(name: str, cases: Sequence[Case]) -> tuple[str, ...]:
     caught = [case for case in cases if case.status in ("told", "unknown")]
-    told = [case for case in cases if case.status == "told"]
+    reported = [case for case in cases if case.status == "told"]
     return (
         name,
         f"{len(cases)}",
         percent(len(caught), len(cases)),
-        percent(sum(case.is_placed for case in told), len(cases)),
-        percent(sum(case.is_explained for case in told), len(cases)),
+        percent(sum(case.is_placed for case in reported), len(cases)),
+        percent(sum(case.is_explained for case in reported), len(cases)),
     )
 
 
@@ -97,13 +97,13 @@ def _sums(cases: Sequence[Case]) -> Iterator[str]:
     yield "No case: " + ", ".join(f"{count:,} {status}" for status, count in sorted(rest.items())) + "."
 
 
-def _odd(cases: Sequence[Case]) -> Iterator[str]:
+def _unexpected(cases: Sequence[Case]) -> Iterator[str]:
     for case in cases:
         if case.status in ("silent", "alarm", "failed") or (case.kind == CLEAN and case.status == "unknown"):
             yield f"{case.name}: {case.status}: {case.reason[:200]}"
 
 
-def _vague(cases: Sequence[Case]) -> Iterator[str]:
+def _imprecise(cases: Sequence[Case]) -> Iterator[str]:
     for case in cases:
         if case.status == "told" and not (case.is_placed and case.is_explained):
             where = "" if case.is_placed else f", and it is in {' or '.join(case.modules[:3]) or 'no module'}"

@@ -6,14 +6,14 @@ import dataclasses
 from functools import partial
 
 from tools.faults.__main__ import SUITE
-from tools.faults.cases import StaticJudge, run_apart
+from tools.faults.cases import StaticJudge, run_isolated
 from tools.suite.command import run_suite
 
 STATIC = dataclasses.replace(
     SUITE,
     name="faults.static",
     purpose="Put faults into small models, and see what the manifest's program tells without running them.",
-    run=partial(run_apart, judge=StaticJudge),
+    run=partial(run_isolated, judge=StaticJudge),
     forms=("dynamic", "legacy", "dynamo", "static", "fused", "fp16", "ort-basic"),
 )
 

@@ -26,8 +26,8 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
         if (scope := ledger.node_scopes.get(node.place)) is not None
     }
     readers = _readers([*before.values(), *after.values()])
-    makers = {name: key for key, node in after.items() for name in node.output}
-    old_makers = {name: key for key, node in before.items() for name in node.output}
+    producers = {name: key for key, node in after.items() for name in node.output}
+    old_producers = {name: key for key, node in before.items() for name in node.output}
     folded = _folded([*before.values(), *after.values()], ledger)
     stored = _changed_tensors(honest, faulty)
     changed = [
@@ -40,25 +40,25 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     found: set[str] = set()
     for name in stored:
         found |= _scopes_of(name, readers, scopes)
-        for reader in _nearest(name, readers, scopes):
+        for reader in _nearest_readers(name, readers, scopes):
             found |= folded.get(reader, set())
     for key in changed:
         node: Any = after.get(key, before.get(key))
         old: Any = before.get(key, node)
         for name in {*old.input} - {*node.input}:  # the value that is no longer read is left out
-            maker = old_makers.get(name)
-            if maker in scopes:
-                found.add(scopes[maker])
+            producer = old_producers.get(name)
+            if producer in scopes:
+                found.add(scopes[producer])
         found |= folded.get(key, set())
         if key in scopes:
             found.add(scopes[key])
             continue
         for name in node.input:
-            for maker in _makers_near(name, makers, after, scopes):
-                found |= {scopes[maker], *folded.get(maker, ())}
+            for producer in _nearest_producers(name, producers, after, scopes):
+                found |= {scopes[producer], *folded.get(producer, ())}
         for name in node.output:
             found |= _scopes_of(name, readers, scopes)
-    skipped = _live(honest) & set(after) - _live(faulty)
+    skipped = _live_nodes(honest) & set(after) - _live_nodes(faulty)
     if len(skipped) < len(before) / 2:  # else an output has another source, and nothing is skipped
         found |= {scopes[key] for key in skipped if key in scopes}
     outputs = {value.name for value in faulty.graph.output} - {value.name for value in honest.graph.output}
@@ -73,19 +73,21 @@ def _folded(nodes: list[Any], ledger: Ledger) -> dict[str, set[str]]:
     for node in nodes:
         if node.op_type == "DequantizeLinear" and node.input[0] in owners:
             owners[node.output[0]] = owners[node.input[0]]
-    made: dict[str, set[str]] = {}
+    modules: dict[str, set[str]] = {}
     for node in nodes:
         if node.op_type in ("Conv", "ConvTranspose", "ConvInteger", "DequantizeLinear"):
-            made.setdefault(_key(node), set()).update(owners[name] for name in node.input if name in owners)
-    return made
+            modules.setdefault(_key(node), set()).update(
+                owners[name] for name in node.input if name in owners
+            )
+    return modules
 
 
-def _live(model: Any) -> set[str]:
+def _live_nodes(model: Any) -> set[str]:
     """Return the keys of nodes that an output depends on."""
-    makers = {name: node for node in model.graph.node for name in node.output}
+    producers = {name: node for node in model.graph.node for name in node.output}
     waiting, found = [value.name for value in model.graph.output], set[str]()
     while waiting:
-        node = makers.get(waiting.pop())
+        node = producers.get(waiting.pop())
         if node is not None and _key(node) not in found:
             found.add(_key(node))
             waiting += node.input
@@ -110,10 +112,10 @@ def _readers(nodes: list[Any]) -> Mapping[str, list[Any]]:
 
 def _scopes_of(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
     """Return the scopes of the nearest readers that have one."""
-    return {scopes[key] for key in _nearest(name, readers, scopes)}
+    return {scopes[key] for key in _nearest_readers(name, readers, scopes)}
 
 
-def _nearest(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
+def _nearest_readers(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
     """Return the keys of the nearest readers that have a scope."""
     layer, found = [name], set[str]()
     for _ in range(_MOST):
@@ -125,13 +127,13 @@ def _nearest(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, s
     return found
 
 
-def _makers_near(
-    name: str, makers: Mapping[str, str], nodes: Mapping[str, Any], scopes: Mapping[str, str]
+def _nearest_producers(
+    name: str, producers: Mapping[str, str], nodes: Mapping[str, Any], scopes: Mapping[str, str]
 ) -> set[str]:
     """Return the keys of the nearest producers of a value with a scope: nodes that dequantize have none."""
     layer = [name]
     for _ in range(_MOST):
-        keys = {makers[each] for each in layer if each in makers}
+        keys = {producers[each] for each in layer if each in producers}
         found = {key for key in keys if key in scopes}
         if found:
             return found
@@ -148,10 +150,12 @@ def _changed_tensors(honest: Any, faulty: Any) -> list[str]:
     ]
 
 
-def is_right(told: str, modules: frozenset[str]) -> bool:
+def is_right(reported: str, modules: frozenset[str]) -> bool:
     """Whether the named module is one of them, contains one, or is inside one; the root only if it has one directly."""
-    if told in ("[root]", ""):
+    if reported in ("[root]", ""):
         return "" in modules or not modules or any("." not in each for each in modules)
     return any(
-        told == each or told.startswith(f"{each}.") or each.startswith(f"{told}.") for each in modules if each
+        reported == each or reported.startswith(f"{each}.") or each.startswith(f"{reported}.")
+        for each in modules
+        if each
     )

@@ -35,9 +35,9 @@ def main() -> None:
     parser.add_argument(
         "--exports", type=Path, help="a folder of real exports, of which the small ones are copied"
     )
-    given = parser.parse_args()
-    small = sorted(given.exports.rglob("*.onnx")) if given.exports else []
-    write_fleet(given.folder, given.count, [path for path in small if path.stat().st_size <= 200_000])
+    options = parser.parse_args()
+    small = sorted(options.exports.rglob("*.onnx")) if options.exports else []
+    write_fleet(options.folder, options.count, [path for path in small if path.stat().st_size <= 200_000])
 
 
 if __name__ == "__main__":

@@ -22,29 +22,29 @@ def draw(number: int) -> dict[str, Floats]:
     width, blocks, words = int(random.choice([16, 24, 32])), int(random.integers(2, 6)), 100 + number % 50
     shapes: dict[str, tuple[int, ...]] = {"embeddings.word.weight": (words, width)}
     for block in range(blocks):
-        at = f"encoder.layer.{block}"
+        prefix = f"encoder.layer.{block}"
         shapes |= {
-            f"{at}.attention.{part}.weight": (width, width) for part in ("query", "key", "value", "out")
+            f"{prefix}.attention.{part}.weight": (width, width) for part in ("query", "key", "value", "out")
         }
         shapes |= {
-            f"{at}.attention.out.bias": (width,),
-            f"{at}.norm.weight": (width,),
-            f"{at}.norm.bias": (width,),
+            f"{prefix}.attention.out.bias": (width,),
+            f"{prefix}.norm.weight": (width,),
+            f"{prefix}.norm.bias": (width,),
         }
-        shapes |= {f"{at}.up.weight": (width, 4 * width), f"{at}.up.bias": (4 * width,)}
-        shapes |= {f"{at}.down.weight": (4 * width, width), f"{at}.down.bias": (width,)}
+        shapes |= {f"{prefix}.up.weight": (width, 4 * width), f"{prefix}.up.bias": (4 * width,)}
+        shapes |= {f"{prefix}.down.weight": (4 * width, width), f"{prefix}.down.bias": (width,)}
     shapes |= {"head.weight": (width, 10), "head.bias": (10,)}
     return {name: random.normal(0, 0.05, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def build(values: Mapping[str, Any], *, wraps: Mapping[str, Any] | None = None) -> onnx.ModelProto:
+def build(values: Mapping[str, Any], *, quantized: Mapping[str, Any] | None = None) -> onnx.ModelProto:
     """Return the network with these weights.
 
     Args:
             values: weights as `draw` returns them, in any float type.
-            wraps: codes and scales of some of the weights, which a DequantizeLinear decodes.
+            quantized: codes and scales of some of the weights, which a DequantizeLinear decodes.
     """
-    graph = _Graph(values, dict(wraps or {}))
+    graph = _Graph(values, dict(quantized or {}))
     width = values["embeddings.word.weight"].shape[1]
     flow = graph.node("Gather", graph.weight("embeddings.word.weight"), "input_ids")
     block = 0
@@ -56,11 +56,11 @@ def build(values: Mapping[str, Any], *, wraps: Mapping[str, Any] | None = None) 
         helper.make_node("Add", [flow, graph.weight("head.bias")], ["logits"], name="/head/Add")
     )
     kind = helper.np_dtype_to_tensor_dtype(values["head.weight"].dtype)
-    ends = [
+    signature = [
         helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "sequence"]),
         helper.make_tensor_value_info("logits", kind, ["batch", "sequence", 10]),
     ]
-    made = helper.make_graph(graph.nodes, "main", ends[:1], ends[1:], graph.tensors)
+    made = helper.make_graph(graph.nodes, "main", signature[:1], signature[1:], graph.tensors)
     opsets = [helper.make_opsetid("", 18)]
     return helper.make_model(made, opset_imports=opsets, ir_version=9, producer_name="fleet")
 
@@ -68,8 +68,8 @@ def build(values: Mapping[str, Any], *, wraps: Mapping[str, Any] | None = None) 
 class _Graph:
     """Nodes and tensors so far."""
 
-    def __init__(self, values: Mapping[str, Any], wraps: dict[str, Any]) -> None:
-        self.values, self.wraps = values, wraps
+    def __init__(self, values: Mapping[str, Any], quantized: dict[str, Any]) -> None:
+        self.values, self.quantized = values, quantized
         self.nodes: list[onnx.NodeProto] = []
         self.tensors: list[onnx.TensorProto] = []
 
@@ -82,37 +82,41 @@ class _Graph:
 
     def weight(self, name: str) -> str:
         """Return the value of a weight, decoded if it is stored as codes."""
-        if name not in self.wraps:
+        if name not in self.quantized:
             self.tensors.append(numpy_helper.from_array(self.values[name], name))
             return name
-        codes, scale = self.wraps[name]
+        codes, scale = self.quantized[name]
         self.tensors.append(numpy_helper.from_array(codes, f"{name}_quantized"))
         self.tensors.append(numpy_helper.from_array(scale, f"{name}_scale"))
         return self.node("DequantizeLinear", f"{name}_quantized", f"{name}_scale", axis=1)
 
-    def block(self, flow: str, at: str, width: int) -> str:
+    def block(self, flow: str, prefix: str, width: int) -> str:
         heads = {
             part: self.node(
-                "MatMul", flow, self.weight(f"{at}.attention.{part}.weight"), scope=f"{at}.attention"
+                "MatMul", flow, self.weight(f"{prefix}.attention.{part}.weight"), scope=f"{prefix}.attention"
             )
             for part in ("query", "key", "value")
         }
-        turned = self.node("Transpose", heads["key"], scope=f"{at}.attention", perm=[0, 2, 1])
-        scores = self.node("MatMul", heads["query"], turned, scope=f"{at}.attention")
+        transposed = self.node("Transpose", heads["key"], scope=f"{prefix}.attention", perm=[0, 2, 1])
+        scores = self.node("MatMul", heads["query"], transposed, scope=f"{prefix}.attention")
         mixed = self.node(
-            "MatMul", self.node("Softmax", scores, axis=-1), heads["value"], scope=f"{at}.attention"
+            "MatMul", self.node("Softmax", scores, axis=-1), heads["value"], scope=f"{prefix}.attention"
         )
-        out = self.node("MatMul", mixed, self.weight(f"{at}.attention.out.weight"), scope=f"{at}.attention")
-        out = self.node("Add", out, self.weight(f"{at}.attention.out.bias"), scope=f"{at}.attention")
-        flow = self.node("Add", flow, out, scope=at)
+        out = self.node(
+            "MatMul", mixed, self.weight(f"{prefix}.attention.out.weight"), scope=f"{prefix}.attention"
+        )
+        out = self.node("Add", out, self.weight(f"{prefix}.attention.out.bias"), scope=f"{prefix}.attention")
+        flow = self.node("Add", flow, out, scope=prefix)
         norm = self.node(
             "LayerNormalization",
             flow,
-            self.weight(f"{at}.norm.weight"),
-            self.weight(f"{at}.norm.bias"),
-            scope=at,
+            self.weight(f"{prefix}.norm.weight"),
+            self.weight(f"{prefix}.norm.bias"),
+            scope=prefix,
         )
-        up = self.node("MatMul", norm, self.weight(f"{at}.up.weight"), scope=at)
-        up = self.node("Relu", self.node("Add", up, self.weight(f"{at}.up.bias"), scope=at), scope=at)
-        down = self.node("MatMul", up, self.weight(f"{at}.down.weight"), scope=at)
-        return self.node("Add", down, self.weight(f"{at}.down.bias"), scope=at)
+        up = self.node("MatMul", norm, self.weight(f"{prefix}.up.weight"), scope=prefix)
+        up = self.node(
+            "Relu", self.node("Add", up, self.weight(f"{prefix}.up.bias"), scope=prefix), scope=prefix
+        )
+        down = self.node("MatMul", up, self.weight(f"{prefix}.down.weight"), scope=prefix)
+        return self.node("Add", down, self.weight(f"{prefix}.down.bias"), scope=prefix)

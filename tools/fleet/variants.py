@@ -41,7 +41,7 @@ def _rename(model: onnx.ModelProto, old: str, new: str) -> None:
                 node.input[at] = new
 
 
-def _turned(values: dict[str, Floats], number: int) -> bytes:
+def _transposed(values: dict[str, Floats], number: int) -> bytes:
     """Store each weight of the layers transposed, before a Transpose."""
     model = build(values)
     for tensor in [
@@ -49,8 +49,8 @@ def _turned(values: dict[str, Floats], number: int) -> bytes:
     ]:
         array = onnx.numpy_helper.to_array(tensor)
         tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array.T), f"{tensor.name}_t"))
-        turned = tensor.name.removesuffix("_t")
-        model.graph.node.insert(0, onnx.helper.make_node("Transpose", [tensor.name], [turned], perm=[1, 0]))
+        original = tensor.name.removesuffix("_t")
+        model.graph.node.insert(0, onnx.helper.make_node("Transpose", [tensor.name], [original], perm=[1, 0]))
     return model.SerializeToString()
 
 
@@ -59,15 +59,15 @@ def _half(values: dict[str, Floats], number: int) -> bytes:
 
 
 def _codes(values: dict[str, Floats], number: int) -> bytes:
-    wraps = {}
+    quantized = {}
     for name, each in values.items():
         if each.ndim == 2 and not name.startswith("embeddings"):
             scale = (np.abs(each).max(axis=0) / np.float32(127)).astype(np.float32)
-            wraps[name] = (np.round(each / scale).astype(np.int8), scale)
-    return build(values, wraps=wraps).SerializeToString()
+            quantized[name] = (np.round(each / scale).astype(np.int8), scale)
+    return build(values, quantized=quantized).SerializeToString()
 
 
-def _headed(values: dict[str, Floats], number: int) -> bytes:
+def _with_new_head(values: dict[str, Floats], number: int) -> bytes:
     """Put a new head on the same body."""
     random = np.random.default_rng(10_000 + number)
     head = random.normal(0, 0.05, values["head.weight"].shape).astype(np.float32)
@@ -81,12 +81,12 @@ def _trained(values: dict[str, Floats], number: int) -> bytes:
     return build(moved).SerializeToString()
 
 
-def _cut(values: dict[str, Floats], number: int) -> bytes:
+def _truncated(values: dict[str, Floats], number: int) -> bytes:
     whole = build(values).SerializeToString()
     return whole[: 1 + number * 7919 % (len(whole) - 1)]
 
 
-def _page(values: dict[str, Floats], number: int) -> bytes:
+def _web_page(values: dict[str, Floats], number: int) -> bytes:
     return b"<!doctype html><title>404</title>"
 
 
@@ -94,14 +94,14 @@ def _empty(values: dict[str, Floats], number: int) -> bytes:
     return b""
 
 
-def _lies(values: dict[str, Floats], number: int) -> bytes:
+def _false_shape(values: dict[str, Floats], number: int) -> bytes:
     """Let a tensor claim far more elements than it has."""
     model = build(values)
     model.graph.initializer[0].dims[:] = [2**40 + number, 2**20]
     return model.SerializeToString()
 
 
-def _lacks(values: dict[str, Floats], number: int) -> bytes:
+def _missing_data(values: dict[str, Floats], number: int) -> bytes:
     """Let a tensor refer to a missing file, or to one outside the folder."""
     model = build(values)
     tensor = model.graph.initializer[0]
@@ -121,25 +121,25 @@ def _noise(values: dict[str, Floats], number: int) -> bytes:
 VARIANTS: Mapping[str, tuple[int, Maker]] = {
     "copy": (30, _copy),
     "edited": (12, _edited),
-    "turned": (10, _turned),
+    "turned": (10, _transposed),
     "half": (10, _half),
     "codes": (10, _codes),
-    "headed": (9, _headed),
+    "headed": (9, _with_new_head),
     "trained": (9, _trained),
-    "cut": (3, _cut),
-    "page": (1, _page),
+    "cut": (3, _truncated),
+    "page": (1, _web_page),
     "empty": (1, _empty),
-    "lies": (2, _lies),
-    "lacks": (2, _lacks),
+    "lies": (2, _false_shape),
+    "lacks": (2, _missing_data),
     "noise": (1, _noise),
 }
 """Variants of a network, and how many of a hundred files are each."""
 
-_WHEEL = [name for name, (share, _) in VARIANTS.items() for _ in range(share)]
+_SCHEDULE = [name for name, (share, _) in VARIANTS.items() for _ in range(share)]
 
 
 def make_file(number: int) -> tuple[str, bytes]:
     """Return the name and the content of one file of a fleet, which depend only on the number."""
     base = number * 31 % BASES
-    kind = _WHEEL[number * 37 % len(_WHEEL)]
+    kind = _SCHEDULE[number * 37 % len(_SCHEDULE)]
     return f"{kind}-{base}-{number}.onnx", VARIANTS[kind][1](draw(base), number)

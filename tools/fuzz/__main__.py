@@ -46,26 +46,26 @@ def main() -> None:
     (folder / "w.bin").write_bytes(bytes(range(64)))
     (folder / "d").mkdir()
     path = folder / "model.onnx"
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
 
     def run(content: bytes) -> None:
         path.write_bytes(content)
         try:
-            told[oracle.check_file(path, content, full=bool(len(content) & 1))] += 1
+            counts[oracle.check_file(path, content, full=bool(len(content) & 1))] += 1
         except Exception as error:
             if not options.keep_going:
                 raise
             note(error, content)
-        if not sum(told.values()) % 10_000:
-            print(dict(told), file=sys.stderr, flush=True)
+        if not sum(counts.values()) % 10_000:
+            print(dict(counts), file=sys.stderr, flush=True)
 
     def note(error: Exception, content: bytes) -> None:
         """Keep one file for each kind of defect."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         kind = f"{type(error).__name__}-{Path(frame.filename).stem}-{frame.lineno}-{str(error).partition(':')[0][:40]}"
         name = re.sub(r"[^\w.-]+", "_", kind)
-        told[name] += 1
-        if told[name] == 1:
+        counts[name] += 1
+        if counts[name] == 1:
             (options.corpus / f"find-{name}").write_bytes(content)
             print(f"{name}: {error}"[:600], file=sys.stderr, flush=True)
 
@@ -76,7 +76,7 @@ def main() -> None:
     if options.file:
         for file in options.file:
             run(file.read_bytes())
-            print(f"{file}: {dict(told)}")
+            print(f"{file}: {dict(counts)}")
         return
     inputs, finds = options.corpus / "corpus", options.corpus
     inputs.mkdir(parents=True, exist_ok=True)

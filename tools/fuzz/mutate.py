@@ -74,12 +74,12 @@ class Field:
     value: int | bytes | list[Field]
     message: Descriptor | None = None
     """Descriptor of the value, if it is a message."""
-    lie: int = 0
+    length_error: int = 0
     """Number that is added to the encoded length."""
 
     def copy(self) -> Field:
         value = [field.copy() for field in self.value] if isinstance(self.value, list) else self.value
-        return Field(self.number, self.wire, value, self.message, self.lie)
+        return Field(self.number, self.wire, value, self.message, self.length_error)
 
 
 def varint(number: int) -> bytes:
@@ -147,7 +147,7 @@ def encode(fields: list[Field]) -> bytes:
             parts.append(varint(field.value))
         elif field.wire == LENGTH:
             content = field.value if isinstance(field.value, bytes) else encode(field.value)
-            parts += (varint(len(content) + field.lie), content)
+            parts += (varint(len(content) + field.length_error), content)
         else:
             assert isinstance(field.value, bytes)
             parts.append(field.value)
@@ -196,7 +196,7 @@ def _change(
         others = [f for inner, other in places if other is kind for f in inner]
         fields.insert(at, rng.choice(others).copy())
     elif what == 7:
-        field.lie = rng.choice((-1, 1, 2, 100, 1 << 31, (1 << 64) - 1)) if rng.random() < 0.2 else 0
+        field.length_error = rng.choice((-1, 1, 2, 100, 1 << 31, (1 << 64) - 1)) if rng.random() < 0.2 else 0
     elif what == 8 and isinstance(field.value, list):  # in two pieces, which protobuf merges
         cut = rng.randint(0, len(field.value))
         rest = Field(field.number, LENGTH, field.value[cut:], field.message)

@@ -54,12 +54,12 @@ def check_file(path: Path, content: bytes, *, full: bool = False) -> str:
     except LedgerError as error:
         raise BrokenPromiseError(f"an identity does not hold: {error}") from error
     except OnnxLedgerError as error:
-        sentence = str(error)
-        if path.name not in sentence:
-            raise BrokenPromiseError(f"names no file: {sentence}") from error
+        message = str(error)
+        if path.name not in message:
+            raise BrokenPromiseError(f"names no file: {message}") from error
         has_graph = proto.HasField("graph") or len(proto.training_info)
-        if is_read and has_graph and not any(words in sentence for words in MAY_REFUSE):
-            raise BrokenPromiseError(f"refuses what protobuf reads: {sentence}") from error
+        if is_read and has_graph and not any(words in message for words in MAY_REFUSE):
+            raise BrokenPromiseError(f"refuses what protobuf reads: {message}") from error
         return "refused"
     check_report(ledger)
     if not is_read:
@@ -77,27 +77,27 @@ def check_report(ledger: Ledger) -> None:
         document = json.loads(FORMATS["json"].render(report, RenderOptions()))
         roles = document["roles"].values()
         groups = document["groups"]
-        _equal("roles", sum(role["stored_elements"] for role in roles), ledger.stored_elements)
-        _equal("groups", sum(group["stored_elements"] for group in groups), ledger.stored_elements)
-        _equal("group parameters", sum(group["parameters"] for group in groups), ledger.parameters)
-    _equal(
+        _require_equal("roles", sum(role["stored_elements"] for role in roles), ledger.stored_elements)
+        _require_equal("groups", sum(group["stored_elements"] for group in groups), ledger.stored_elements)
+        _require_equal("group parameters", sum(group["parameters"] for group in groups), ledger.parameters)
+    _require_equal(
         "accounts",
         sum(a["bytes"] for a in document["accounts"]),
         sum(f["bytes"] for f in document["model"]["files"]),
     )
-    _equal("keys", len({entry.tensor.key for entry in ledger.entries}), len(ledger.entries))
+    _require_equal("keys", len({entry.tensor.key for entry in ledger.entries}), len(ledger.entries))
     paths = [graph.path for graph in ledger.model.graphs]
-    _equal("graph paths", len(set(paths)), len(paths))
+    _require_equal("graph paths", len(set(paths)), len(paths))
     text = str(FORMATS["text"].render(report, RenderOptions(verbose=True)))
-    odd = [c for c in text if not c.isprintable() and c != "\n"]
-    if odd:
-        raise BrokenPromiseError(f"prints {odd[0]!r}")
+    unprintable = [c for c in text if not c.isprintable() and c != "\n"]
+    if unprintable:
+        raise BrokenPromiseError(f"prints {unprintable[0]!r}")
 
 
 def check_same(ledger: Ledger, proto: onnx.ModelProto) -> None:
     """Check that our nodes and tensors are those of protobuf's own reader."""
     graphs = list(_graphs(proto))
-    _equal("nodes", sum(1 for _ in ledger.model.nodes()), sum(len(graph.node) for graph in graphs))
+    _require_equal("nodes", sum(1 for _ in ledger.model.nodes()), sum(len(graph.node) for graph in graphs))
     ours = [entry.tensor for entry in ledger.entries]
     theirs = list(_tensors(proto, graphs))
     seen: dict[Any, list[Any]] = {}
@@ -105,8 +105,8 @@ def check_same(ledger: Ledger, proto: onnx.ModelProto) -> None:
         seen.setdefault((tuple(tensor.dims), DType.from_onnx(tensor.data_type)), []).append(tensor)
     dense = [tensor for tensor in ours if tensor.carrier in DENSE and not _is_sparse(tensor)]
     counted = Counter((tensor.shape, tensor.dtype) for tensor in dense)
-    _equal("tensors", counted, Counter({key: len(found) for key, found in seen.items()}))
-    _equal("initializers", *(sorted(names) for names in _initializers(ledger, graphs)))
+    _require_equal("tensors", counted, Counter({key: len(found) for key, found in seen.items()}))
+    _require_equal("initializers", *(sorted(names) for names in _initializers(ledger, graphs)))
     for key, found in seen.items():
         _compare_contents(ledger, [tensor for tensor in dense if (tensor.shape, tensor.dtype) == key], found)
 
@@ -118,7 +118,7 @@ def _compare_contents(ledger: Ledger, ours: list[Any], theirs: list[Any]) -> Non
     found = Counter(_our_content(tensor) for tensor in ours)
     if None in found and any(finding.id == "payload-mismatch" for finding in ledger.findings):
         return  # stored in an unusual way, and reported as such
-    _equal("contents", found, expected)
+    _require_equal("contents", found, expected)
 
 
 def _their_content(tensor: onnx.TensorProto) -> bytes | None:
@@ -127,12 +127,12 @@ def _their_content(tensor: onnx.TensorProto) -> bytes | None:
         numel *= dim
     packed = {*DType.__members__.values()}
     dtype = DType.from_onnx(tensor.data_type)
-    is_odd = (
+    is_skipped = (
         tensor.data_location == onnx.TensorProto.EXTERNAL
         or tensor.HasField("segment")
         or dtype is DType.STRING
     )
-    if is_odd or dtype not in packed or not 0 <= numel <= LARGEST or min(tensor.dims, default=0) < 0:
+    if is_skipped or dtype not in packed or not 0 <= numel <= LARGEST or min(tensor.dims, default=0) < 0:
         return None
     lists = [
         field
@@ -237,6 +237,6 @@ def _has_other_nesting(proto: onnx.ModelProto) -> bool:
     return False
 
 
-def _equal(what: str, ours: Any, theirs: Any) -> None:
+def _require_equal(what: str, ours: Any, theirs: Any) -> None:
     if ours != theirs:
         raise BrokenPromiseError(f"{what}: {ours!r} here, {theirs!r} there"[:2000])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Environment", "InstallError", "making"]
+__all__ = ["Environment", "InstallError", "temporary_environment"]
 
 Answer = subprocess.CompletedProcess[str]
 
@@ -32,14 +32,14 @@ class Environment:
     def python(self) -> str:
         return str(self.folder / "bin" / "python")
 
-    def call(self, program: str, *words: str, folder: Path | None = None) -> Answer:
+    def call(self, program: str, *arguments: str, folder: Path | None = None) -> Answer:
         """Run a program of the environment from any folder."""
         inherited = {
             name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
         }
         inherited["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{inherited.get('PATH', os.defpath)}"
         return subprocess.run(
-            [program if "/" in program else str(self.folder / "bin" / program), *words],
+            [program if "/" in program else str(self.folder / "bin" / program), *arguments],
             cwd=folder or self.folder,
             env={**inherited, **self.settings},
             stdin=subprocess.DEVNULL,
@@ -48,28 +48,30 @@ class Environment:
             check=False,
         )
 
-    def must(self, program: str, *words: str, folder: Path | None = None) -> str:
+    def check_output(self, program: str, *arguments: str, folder: Path | None = None) -> str:
         """Run a program and return its output.
 
         Raises:
             InstallError: the program fails.
         """
-        done = self.call(program, *words, folder=folder)
+        done = self.call(program, *arguments, folder=folder)
         if done.returncode:
             raise InstallError(
-                f"{program} {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+                f"{program} {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
             )
         return done.stdout
 
-    def install(self, *words: str) -> None:
+    def install(self, *arguments: str) -> None:
         """Install packages with pip, and check that all of them fit together."""
-        self.must(self.python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", *words)
-        self.must(self.python, "-m", "pip", "--disable-pip-version-check", "check")
+        self.check_output(
+            self.python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", *arguments
+        )
+        self.check_output(self.python, "-m", "pip", "--disable-pip-version-check", "check")
 
     def packages(self) -> list[str]:
         """Return the installed packages as NAME==VERSION, without pip and those of venv."""
-        told = self.must(self.python, "-m", "pip", "--disable-pip-version-check", "freeze")
-        return [line for line in told.splitlines() if not line.startswith(("pip==", "setuptools=="))]
+        output = self.check_output(self.python, "-m", "pip", "--disable-pip-version-check", "freeze")
+        return [line for line in output.splitlines() if not line.startswith(("pip==", "setuptools=="))]
 
     def nbytes(self) -> int:
         """Return the size on disk."""
@@ -79,7 +81,9 @@ class Environment:
 
 
 @contextmanager
-def making(folder: Path, python: str = sys.executable, **settings: str) -> Iterator[Environment]:
+def temporary_environment(
+    folder: Path, python: str = sys.executable, **settings: str
+) -> Iterator[Environment]:
     """Make a clean environment, which is deleted afterwards.
 
     Raises:
@@ -105,7 +109,7 @@ def with_torch(environment: Environment, constraints: Path, extras: Sequence[str
     if "export" in extras:
         index = os.environ.get("TORCH_INDEX")
         where = ["--index-url", index] if index else []
-        environment.must(
+        environment.check_output(
             environment.python,
             "-m",
             "pip",

@@ -26,13 +26,13 @@ class Probe:
     """Arguments of `onnxledger`; `{folder}` is the working folder, `{url}` the address that serves it."""
     needs: tuple[str, ...] = ()
     """Extras that it needs; of alternatives, as "report or export", the message names the first."""
-    leaves: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
     """Files that it writes."""
     code: int = 0
-    refused: str = ""
+    refusal: str = ""
     """Part of the message if the extras are installed, but a package that no extra installs is missing."""
 
-    def words(self, folder: Path, url: str) -> list[str]:
+    def arguments(self, folder: Path, url: str) -> list[str]:
         return self.line.format(folder=folder, url=url).split()
 
 
@@ -44,17 +44,17 @@ PROBES = (
     Probe("explain"),
     Probe(
         "inspect tiny.onnx -o r.json -o r.md -o r.csv -o r.sarif",
-        leaves=("r.json", "r.md", "r.csv", "r.sarif"),
+        writes=("r.json", "r.md", "r.csv", "r.sarif"),
     ),
     Probe("inspect file://{folder}/tiny.onnx"),
-    Probe("check tiny.onnx --max-parameters 100 -o r.xml", leaves=("r.xml",)),
+    Probe("check tiny.onnx --max-parameters 100 -o r.xml", writes=("r.xml",)),
     Probe("compare tiny.onnx tiny.onnx"),
     Probe("reconcile tiny.onnx --against tiny.safetensors"),
-    Probe("recover tiny.onnx -o back.safetensors", leaves=("back.safetensors",)),
-    Probe("formula gpt2 -o f.md", leaves=("f.md",)),
+    Probe("recover tiny.onnx -o back.safetensors", writes=("back.safetensors",)),
+    Probe("formula gpt2 -o f.md", writes=("f.md",)),
     Probe("formula gpt2 --format latex"),
     Probe("formula bert/config.json"),
-    Probe("graph tiny.onnx -o g.dot -o g.svg -o g.graphml", leaves=("g.dot", "g.svg", "g.graphml")),
+    Probe("graph tiny.onnx -o g.dot -o g.svg -o g.graphml", writes=("g.dot", "g.svg", "g.graphml")),
     # [report]
     Probe("inspect tiny.onnx -o r.json -o r.html", (_PAGES,), ("r.json", "r.html")),
     Probe("check tiny.onnx --max-parameters 100 -o r.html", (_PAGES,), ("r.html",)),
@@ -70,7 +70,7 @@ PROBES = (
     Probe("reconcile {url}/tiny.onnx --against tiny.safetensors", ("remote",)),
     Probe("recover {url}/tiny.onnx -o b.safetensors", ("remote",), ("b.safetensors",)),
     Probe("graph {url}/tiny.onnx -o g.dot", ("remote",), ("g.dot",)),
-    Probe("inspect s3://bucket/tiny.onnx", ("remote or export",), code=2, refused="pip install s3fs"),
+    Probe("inspect s3://bucket/tiny.onnx", ("remote or export",), code=2, refusal="pip install s3fs"),
     Probe("inspect {url}/tiny.onnx -o r.html", ("remote", _PAGES), ("r.html",)),
     # [time]
     Probe("time tiny.onnx --runs 3 -o t.json", ("time",), ("t.json",)),
@@ -146,20 +146,20 @@ def complaint_of(
 ) -> str:
     """Return the difference from the expected result, or the empty string."""
     before = _files(folder)
-    done = environment.call("onnxledger", *probe.words(folder, url), folder=folder)
+    done = environment.call("onnxledger", *probe.arguments(folder, url), folder=folder)
     after = _files(folder)
-    said = " ".join(f"{done.stdout} {done.stderr}".split())
+    output = " ".join(f"{done.stdout} {done.stderr}".split())
     missing = [need.partition(" ")[0] for need in probe.needs if not set(need.split(" or ")) & set(extras)]
-    if "Traceback" in said:
-        return f"a traceback: {said}"
+    if "Traceback" in output:
+        return f"a traceback: {output}"
     if missing:
-        asked = re.findall(r'pip install "onnxledger\[([\w-]+)\]"', said)
-        if done.returncode != 2 or len(asked) != 1 or asked[0] not in missing:
-            return f"exit {done.returncode}, where [{missing[0]}] is missing: {said}"
+        suggested = re.findall(r'pip install "onnxledger\[([\w-]+)\]"', output)
+        if done.returncode != 2 or len(suggested) != 1 or suggested[0] not in missing:
+            return f"exit {done.returncode}, where [{missing[0]}] is missing: {output}"
         return f"leaves {sorted(after - before)}, where [{missing[0]}] is missing" if after != before else ""
-    if done.returncode != probe.code or probe.refused not in said:
-        return f"exit {done.returncode} and not {probe.code}: {said}"
-    unwritten = [name for name in probe.leaves if not (folder / name).is_file()]
+    if done.returncode != probe.code or probe.refusal not in output:
+        return f"exit {done.returncode} and not {probe.code}: {output}"
+    unwritten = [name for name in probe.writes if not (folder / name).is_file()]
     return f"does not write {', '.join(unwritten)}" if unwritten else ""
 
 

@@ -38,11 +38,11 @@ def main() -> None:
     in_place: Learnt = {}
     ran: set[tuple[str, str]] = set()
     for opset in _OPSETS:
-        given_on, taken, these = learn(opset)
-        for whole, part in ((aliases, given_on), (in_place, taken)):
+        aliased, reused, tried = learn(opset)
+        for whole, part in ((aliases, aliased), (in_place, reused)):
             for key, pairs in part.items():
                 whole.setdefault(key, set()).update(pairs)
-        ran |= these
+        ran |= tried
     halves, widened = set[str](), set[str]()
     for opset in _OPSETS_OF_HALVES:
         own, others = learn_halves(opset)
@@ -55,15 +55,15 @@ def main() -> None:
         "release": onnxruntime.__version__,
         "operators": len(ran),
         "functions": learn_functions(),
-        "aliases": _named(aliases),
-        "in_place": _named(in_place),
+        "aliases": _format_pairs(aliases),
+        "in_place": _format_pairs(in_place),
         "halves": sorted(halves - widened),
         "widened": sorted(widened),
     }
     TABLE.write_text(_HEAD + "".join(_section(name, table[name]) for name in sorted(table)), encoding="utf-8")
 
 
-def _named(learnt: Learnt) -> dict[str, list[str]]:
+def _format_pairs(learnt: Learnt) -> dict[str, list[str]]:
     return {
         f"{domain}::{op_type}" if domain else op_type: [
             f"{source}->{target}" for source, target in sorted(pairs)

@@ -44,13 +44,13 @@ def learn(opset: int) -> tuple[Learnt, Learnt, set[tuple[str, str]]]:
             if each is None or watched in probe.constants or not each[1]:
                 continue
             key = (probe.domain, probe.op_type)
-            output = _taker(probe, opset, watched, read_later=False)
+            output = _find_reusing_output(probe, opset, watched, read_later=False)
             if output is None:
                 continue
             ran.add(key)
             if output < 0:
                 continue
-            always = _taker(probe, opset, watched, read_later=True) == output
+            always = _find_reusing_output(probe, opset, watched, read_later=True) == output
             (aliases if always else in_place)[key].add((watched, output))
     return aliases, in_place, ran
 
@@ -95,7 +95,7 @@ def learn_functions() -> list[str]:
     """Return ONNX's operators that are functions and have no kernel of the CPU provider, for any type."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    held = {
+    implemented = {
         kernel.op_name
         for kernel in state.get_all_opkernel_def()
         if kernel.provider == "CPUExecutionProvider" and not kernel.domain
@@ -105,7 +105,7 @@ def learn_functions() -> list[str]:
         for schema in onnx.defs.get_all_schemas_with_history()
         if not schema.domain and schema.all_function_opset_versions  # type: ignore[attr-defined]  # not in onnx's stubs
     }
-    return sorted(functions - held)
+    return sorted(functions - implemented)
 
 
 def _loaded(model: bytes) -> list[onnx.NodeProto]:
@@ -125,7 +125,7 @@ def _loaded(model: bytes) -> list[onnx.NodeProto]:
         return list(onnx.load(path).graph.node)
 
 
-def _taker(probe: Probe, opset: int, watched: int, *, read_later: bool) -> int | None:
+def _find_reusing_output(probe: Probe, opset: int, watched: int, *, read_later: bool) -> int | None:
     """Return the output that took the memory of an input; -1 if none did, None if the node does not run."""
     with tempfile.TemporaryDirectory() as folder:
         events = _run(build(probe, opset, watched, read_later=read_later), probe, Path(folder))

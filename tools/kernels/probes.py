@@ -42,7 +42,7 @@ def build(probe: Probe, opset: int, watched: int, *, read_later: bool) -> bytes:
             watched: the input whose memory may be taken.
             read_later: whether another node reads that input after the probe, so that only an alias takes its memory.
     """
-    given, stored, names, nodes = [], [], [], []
+    graph_inputs, stored, names, nodes = [], [], [], []
     for number, each in enumerate(probe.inputs):
         names.append("" if each is None else "watched" if number == watched else f"x{number}")
         if each is None:
@@ -51,21 +51,23 @@ def build(probe: Probe, opset: int, watched: int, *, read_later: bool) -> bytes:
         if number in probe.constants:
             stored.append(helper.make_tensor(f"x{number}", kind, shape, list(probe.constants[number])))
             continue
-        given.append(helper.make_tensor_value_info(f"x{number}", kind, shape))
+        graph_inputs.append(helper.make_tensor_value_info(f"x{number}", kind, shape))
         if number == watched:
             perm = list(range(len(shape)))
             nodes.append(helper.make_node("Transpose", [f"x{number}"], ["watched"], name="before", perm=perm))
-    made = [f"y{number}" for number in range(probe.outputs)]
-    ends = [f"z{number}" for number in range(probe.outputs)]
+    node_outputs = [f"y{number}" for number in range(probe.outputs)]
+    output_names = [f"z{number}" for number in range(probe.outputs)]
     if read_later:  # the first of the nodes whose outputs no node reads runs last
         nodes.append(helper.make_node("Shape", ["watched"], ["later"], name="later"))
-        ends.append("later")
+        output_names.append("later")
     nodes.append(
-        helper.make_node(probe.op_type, names, made, name="probe", domain=probe.domain, **probe.attributes)
+        helper.make_node(
+            probe.op_type, names, node_outputs, name="probe", domain=probe.domain, **probe.attributes
+        )
     )
-    nodes += [helper.make_node("Shape", [y], [z]) for y, z in zip(made, ends, strict=False)]
-    outputs = [helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in ends]
-    graph = helper.make_graph(nodes, "probe", given, outputs, stored)
+    nodes += [helper.make_node("Shape", [y], [z]) for y, z in zip(node_outputs, output_names, strict=False)]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in output_names]
+    graph = helper.make_graph(nodes, "probe", graph_inputs, outputs, stored)
     imports = [
         helper.make_opsetid("", opset),
         *(helper.make_opsetid(domain, 1) for domain in (MICROSOFT, BLOCKED)),

@@ -35,7 +35,7 @@ def main() -> None:
     def run(group: Sequence[Cell]) -> list[Outcome]:
         outcomes = make_and_run(folder, group, again=options.again)
         for outcome in outcomes:
-            _say(_line(outcome))
+            _print_line(_line(outcome))
         return outcomes
 
     with ThreadPoolExecutor(options.processes) as pool:
@@ -45,11 +45,11 @@ def main() -> None:
     if options.json:
         _write_json(outcomes, options.json)
     for line in summary_lines(outcomes):
-        _say(line)
-    surprises = list(_surprises(outcomes))
-    for line in surprises:
-        _say(line)
-    sys.exit(bool(surprises))
+        _print_line(line)
+    unexpected = list(_unexpected(outcomes))
+    for line in unexpected:
+        _print_line(line)
+    sys.exit(bool(unexpected))
 
 
 def _arguments() -> argparse.Namespace:
@@ -75,36 +75,36 @@ def _arguments() -> argparse.Namespace:
 
 
 def _line(outcome: Outcome) -> str:
-    told = [
-        _MARKS.get(outcome.status) or _told(outcome.elements),
+    parts = [
+        _MARKS.get(outcome.status) or _describe(outcome.elements),
         outcome.reason,
         ", ".join(name for residue in outcome.residue for name in residue.names[:3]),
     ]
     if outcome.checkpoint_elements != outcome.elements and outcome.exists:
-        told.append(f"against the checkpoint {_told(outcome.checkpoint_elements)}")
+        parts.append(f"against the checkpoint {_describe(outcome.checkpoint_elements)}")
     if outcome.recovered not in (None, "whole"):
-        told.append(f"recovered {outcome.recovered}")
+        parts.append(f"recovered {outcome.recovered}")
     if outcome.exists and not outcome.counts_agree:
-        told.append(f"alone {outcome.alone:,} of {outcome.pytorch:,}")
-    return f"{outcome.cell.name:44} {'  '.join(filter(None, told))}"
+        parts.append(f"alone {outcome.alone:,} of {outcome.pytorch:,}")
+    return f"{outcome.cell.name:44} {'  '.join(filter(None, parts))}"
 
 
-def _told(elements: Mapping[str, int]) -> str:
+def _describe(elements: Mapping[str, int]) -> str:
     return " + ".join(f"{count:,} {line}" for line, count in elements.items()) or "nothing"
 
 
-def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def _unexpected(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Yield the outcomes that differ from `residues.py`."""
     for outcome in outcomes:
         name, known = outcome.cell.name, KNOWN.get(outcome.cell.name, NOTHING)
         if outcome.status == "failed":
             yield f"{name}: reconciling failed: {outcome.reason}"
         elif outcome.exists and outcome.elements != known.elements:
-            yield f"{name}: leaves {_told(outcome.elements)}, expected {_told(known.elements)}"
+            yield f"{name}: leaves {_describe(outcome.elements)}, expected {_describe(known.elements)}"
         elif outcome.exists and outcome.checkpoint_elements != known.checkpoint_elements:
             yield (
-                f"{name}: against the checkpoint leaves {_told(outcome.checkpoint_elements)}, "
-                f"expected {_told(known.checkpoint_elements)}"
+                f"{name}: against the checkpoint leaves {_describe(outcome.checkpoint_elements)}, "
+                f"expected {_describe(known.checkpoint_elements)}"
             )
         if outcome.recovered == "wrong":
             yield f"{name}: recovers values that PyTorch did not have"
@@ -115,7 +115,7 @@ def _write_json(outcomes: Sequence[Outcome], path: Path) -> None:
     path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

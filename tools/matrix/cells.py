@@ -140,13 +140,13 @@ def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) ->
     A failure is kept beside the files, and the cell is not tried again unless `again`. The cells of one export are
     fastest together, because the checkpoint is then read once.
     """
-    absences = {cell: _absence(folder, cell, again) for cell in cells}
-    made = [cell for cell in cells if absences[cell] is None]
+    failures = {cell: _make_file(folder, cell, again) for cell in cells}
+    made = [cell for cell in cells if failures[cell] is None]
     outcomes = {outcome.cell: outcome for outcome in _run_together(folder, made)} if made else {}
-    return [absences[cell] or outcomes[cell] for cell in cells]
+    return [failures[cell] or outcomes[cell] for cell in cells]
 
 
-def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
+def _make_file(folder: Path, cell: Cell, again: bool) -> Outcome | None:
     """Make the cell's file. Return None if it exists, else the reason."""
     source = Cell(cell.architecture, cell.export, AS_EXPORTED).model_path(folder)
     target = cell.model_path(folder)
@@ -165,10 +165,10 @@ def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
 
 def _run_together(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
     try:
-        answer = call_isolated(run_cells, folder, cells, seconds=_RECONCILE_SECONDS * len(cells))
+        outcomes = call_isolated(run_cells, folder, cells, seconds=_RECONCILE_SECONDS * len(cells))
     except CellError:  # one of them crashes, or takes too long: find it
         return [_run_alone(folder, cell) for cell in cells]
-    return cast("list[Outcome]", answer)
+    return cast("list[Outcome]", outcomes)
 
 
 def _run_alone(folder: Path, cell: Cell) -> Outcome:

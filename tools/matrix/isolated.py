@@ -45,7 +45,7 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(PRELOADED)
 
 _LINE = 300
-_PARTING = 20.0
+_EXIT_SECONDS = 20.0
 
 
 def preload(modules: Sequence[str]) -> None:
@@ -67,17 +67,17 @@ def call_isolated(function: Callable[..., Any], *args: Any, seconds: float) -> A
         CellError: the call raised, its process died, or `seconds` were not enough.
     """
     receiving, sending = _context.Pipe(duplex=False)
-    process = _context.Process(target=_answer, args=(sending, function, args), daemon=True)
+    process = _context.Process(target=_send_result, args=(sending, function, args), daemon=True)
     process.start()
     sending.close()
     try:
-        answered = receiving.poll(seconds)
-        succeeded, value = receiving.recv() if answered else (False, f"took more than {seconds:.0f} s")
-        if answered:
-            process.join(_PARTING)  # libraries clean up after themselves
+        has_result = receiving.poll(seconds)
+        succeeded, value = receiving.recv() if has_result else (False, f"took more than {seconds:.0f} s")
+        if has_result:
+            process.join(_EXIT_SECONDS)  # libraries clean up after themselves
     except EOFError:
-        process.join(_PARTING)
-        succeeded, value = False, f"the process died of {_death(process.exitcode)}"
+        process.join(_EXIT_SECONDS)
+        succeeded, value = False, f"the process died of {_describe_exit(process.exitcode)}"
     finally:
         receiving.close()
         process.kill()
@@ -95,43 +95,43 @@ def make_once(target: Path, again: bool, seconds: float, make: Callable[..., Non
     Raises:
         CellError: the target cannot be made.
     """
-    refused = target.with_suffix(".failed.txt")
+    failure_path = target.with_suffix(".failed.txt")
     if target.exists():
         return
-    if refused.exists() and not again:
-        raise CellError(refused.read_text(encoding="utf-8"))
+    if failure_path.exists() and not again:
+        raise CellError(failure_path.read_text(encoding="utf-8"))
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         call_isolated(make, *args, seconds=seconds)
     except CellError as error:
-        refused.write_text(str(error), encoding="utf-8")
+        failure_path.write_text(str(error), encoding="utf-8")
         raise
-    refused.unlink(missing_ok=True)
+    failure_path.unlink(missing_ok=True)
 
 
-def _death(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None or code >= 0:
         return f"exit code {code}"
     return signal.Signals(-code).name
 
 
-def _answer(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _send_result(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     gc.freeze()  # imported objects are no garbage
     gc.set_threshold(
         100_000, 20, 100
     )  # nor are most objects that tracing makes, and collecting them takes a fifth of an export
-    _silence()
+    _discard_output()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some libraries leave unfinished files in the working directory
         try:
-            answer = (True, function(*args))
+            result = (True, function(*args))
         except BaseException as error:  # noqa: BLE001  any error of a library is the cell's outcome
-            answer = (False, first_line(error))
-    sending.send(answer)
+            result = (False, first_line(error))
+    sending.send(result)
     sending.close()
 
 
-def _silence() -> None:
+def _discard_output() -> None:
     """Discard the output of libraries, some of which bypasses `sys.stdout`."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)

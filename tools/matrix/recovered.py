@@ -69,11 +69,11 @@ def _values(recovery: Recovery, tensor: StateTensor) -> Array:
 
 
 def _is_near(recovery: Recovery, tensor: StateTensor, values: Array, original: Array) -> bool:
-    mine, theirs = values.astype(np.float64), original.astype(np.float64)
-    return bool((np.abs(mine - theirs) <= _room(recovery, tensor, theirs)).all())
+    recovered, expected = values.astype(np.float64), original.astype(np.float64)
+    return bool((np.abs(recovered - expected) <= _tolerance(recovery, tensor, expected)).all())
 
 
-def _room(
+def _tolerance(
     recovery: Recovery, tensor: StateTensor, original: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Return the tolerance of each element: the largest step of its codes, or the rounding of its type."""
@@ -82,18 +82,18 @@ def _room(
 
     ledger = recovery.reconciliation.ledger
     stored = {entry.tensor.key: entry.tensor for entry in ledger.entries}
-    room = np.zeros_like(original)
+    tolerance = np.zeros_like(original)
     for piece in tensor.pieces:
         encoded = find_encoding(stored[piece.key], ledger.wiring)
         if encoded is not None:
             steps = max(float(steps.max(initial=0.0)) for _, steps in encoded.bands())
-            room = np.maximum(room, steps * 1.001 + 1e-9)
+            tolerance = np.maximum(tolerance, steps * 1.001 + 1e-9)
         elif stored[piece.key].dtype is DType.FLOAT16:
             # the file rounds 1 + w, and not w
             sizes = np.abs(original) + (
                 1.0 if piece.computed is not None and piece.computed.rule == "1+w" else 0.0
             )
-            room = np.maximum(room, sizes * 2.0**-11 + _HALF)
+            tolerance = np.maximum(tolerance, sizes * 2.0**-11 + _HALF)
         else:
-            room = np.maximum(room, (np.abs(original) + 1.0) * 2.0**-23)
-    return room
+            tolerance = np.maximum(tolerance, (np.abs(original) + 1.0) * 2.0**-23)
+    return tolerance

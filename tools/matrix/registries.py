@@ -12,10 +12,10 @@ def remember_registries() -> None:
     made: dict[int, Any] = {}
     make = _registration.ONNXRegistry.from_torchlib
 
-    def remembered(*asked: int, **named: int) -> Any:
-        opset = next(iter((*asked, *named.values())), 0)
+    def remembered(*args: int, **kwargs: int) -> Any:
+        opset = next(iter((*args, *kwargs.values())), 0)
         if opset not in made:
-            made[opset] = make(*asked, **named)
+            made[opset] = make(*args, **kwargs)
         registry = _registration.ONNXRegistry()
         registry.__dict__.update(made[opset].__dict__)
         registry.functions = {name: [*metas] for name, metas in made[opset].functions.items()}

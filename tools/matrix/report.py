@@ -15,7 +15,7 @@ from tools.matrix.exports import EXPORTS
 from tools.matrix.residues import KNOWN, explain_absence
 from tools.matrix.transforms import TRANSFORMS
 
-__all__ = ["escaped", "own_version", "percent", "render_markdown", "several", "summary_lines", "table"]
+__all__ = ["escaped", "list_some", "own_version", "percent", "render_markdown", "summary_lines", "table"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _INTRODUCTION = """# The matrix
@@ -85,11 +85,11 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         f"In {agreeing:,} the file alone shows PyTorch's number of parameters: "
         f"{percent(agreeing, len(existing))}.",
     ]
-    asked = [outcome for outcome in existing if outcome.checkpoint_residue is not None]
-    if asked:
-        also = sum(not outcome.checkpoint_residue for outcome in asked)
+    compared = [outcome for outcome in existing if outcome.checkpoint_residue is not None]
+    if compared:
+        also = sum(not outcome.checkpoint_residue for outcome in compared)
         lines.append(
-            f"Against the checkpoint {also:,} of {len(asked):,} balance: {percent(also, len(asked))}."
+            f"Against the checkpoint {also:,} of {len(compared):,} balance: {percent(also, len(compared))}."
         )
     tried = [outcome for outcome in existing if outcome.recovered is not None]
     if tried:
@@ -168,13 +168,13 @@ def _residues(outcomes: Sequence[Outcome]) -> str:
         ):
             if not against or outcome.checkpoint_elements != outcome.elements:
                 rows += [
-                    (name, f"{residue.elements:,} {residue.line}{against}", several(residue.names), cause)
+                    (name, f"{residue.elements:,} {residue.line}{against}", list_some(residue.names), cause)
                     for residue in residues
                 ]
     return table(("cell", "residue", "of", "cause"), rows) if rows else "Everything balances."
 
 
-def several(names: Sequence[str], shown: int = 3) -> str:
+def list_some(names: Sequence[str], shown: int = 3) -> str:
     rest = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(f"`{name}`" for name in names[:shown]) + rest
 
@@ -190,7 +190,7 @@ def _absences(outcomes: Sequence[Outcome]) -> str:
             names = list(dict.fromkeys(f"{o.cell.architecture}/{o.cell.export}" for o in absent))
         else:
             names = [outcome.cell.name for outcome in absent]
-        rows.append((status, f"{len(absent):,}", several(names, len(names)), escaped(reason)))
+        rows.append((status, f"{len(absent):,}", list_some(names, len(names)), escaped(reason)))
     return table(("", "cells", "which", "why"), rows) if rows else "All exist."
 
 

@@ -70,7 +70,7 @@ def dynamic_int8(per_channel: bool) -> Transform:
         def quantize(path: Path) -> None:
             quantize_dynamic(path, target, per_channel=per_channel, weight_type=QuantType.QInt8)
 
-        _with_remedy(source, target, quantize)
+        _quantize_with_retries(source, target, quantize)
 
     return run
 
@@ -97,7 +97,7 @@ def static_int8(form: str, per_channel: bool, calibration: Callable[[Path, Path]
                 weight_type=QuantType.QInt8,
             )
 
-        _with_remedy(source, target, quantize)
+        _quantize_with_retries(source, target, quantize)
 
     return run
 
@@ -159,7 +159,7 @@ TRANSFORMS: Mapping[str, Transform] = {
 }
 
 
-def _with_remedy(source: Path, target: Path, quantize: Callable[[Path], None]) -> None:
+def _quantize_with_retries(source: Path, target: Path, quantize: Callable[[Path], None]) -> None:
     """Quantize the file; if that fails, try again after the quantizer's own preparation, as a user would.
 
     If that fails too, drop shapes that contradict the inferred ones first.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tools.memory_matrix.cells import WAYS, Cell, hold
+from tools.memory_matrix.cells import WAYS, Cell, compare_file
 from tools.suite.marks import write_between
 
 
@@ -29,10 +29,10 @@ def main() -> None:
         name = str(path.relative_to(options.folder))
         if options.only not in name:
             continue
-        for cell in hold(path, name):
+        for cell in compare_file(path, name):
             cells.append(cell)
             if not cell.is_equal:
-                sys.stdout.write(f"{cell.file} | {cell.way} | {cell.sizes} | {_said(cell)}\n")
+                sys.stdout.write(f"{cell.file} | {cell.way} | {cell.sizes} | {_describe(cell)}\n")
                 sys.stdout.flush()
     text = "\n".join(render(cells)) + "\n"
     sys.stdout.write(text)
@@ -40,10 +40,10 @@ def main() -> None:
         write_between(options.markdown, "measured", text)
 
 
-def _said(cell: Cell) -> str:
+def _describe(cell: Cell) -> str:
     if cell.equal is None:
         return cell.first
-    return f"{cell.equal} of {cell.nodes} nodes; peak {cell.planned:,} of {cell.asked:,}; {cell.first}"
+    return f"{cell.equal} of {cell.nodes} nodes; peak {cell.planned:,} of {cell.requested:,}; {cell.first}"
 
 
 def render(cells: Sequence[Cell]) -> Iterable[str]:
@@ -56,12 +56,12 @@ def render(cells: Sequence[Cell]) -> Iterable[str]:
         known = [cell for cell in these if cell.equal is not None]
         yield (
             f"| {way} | {len(these):,} | {sum(cell.is_equal for cell in these):,} "
-            f"| {sum(cell.planned == cell.asked for cell in known):,} "
-            f"| {sum((cell.planned or 0) < (cell.asked or 0) for cell in known)} | {len(these) - len(known)} |"
+            f"| {sum(cell.planned == cell.requested for cell in known):,} "
+            f"| {sum((cell.planned or 0) < (cell.requested or 0) for cell in known)} | {len(these) - len(known)} |"
         )
-    lost = sorted({cell.file for cell in cells if cell.first.startswith("not run")})
+    not_run = sorted({cell.file for cell in cells if cell.first.startswith("not run")})
     yield ""
-    yield f"{len({cell.file for cell in ran})} files; onnxruntime does not run {len(lost)}."
+    yield f"{len({cell.file for cell in ran})} files; onnxruntime does not run {len(not_run)}."
     yield ""
     unknown = Counter(file.partition("/")[0] for file in {cell.file for cell in ran if cell.equal is None})
     for name, count in sorted(unknown.items()):
@@ -79,7 +79,7 @@ def render(cells: Sequence[Cell]) -> Iterable[str]:
             continue
         seen.add((cell.file, cell.way))
         yield (
-            f"| {cell.file} | {cell.way} | {cell.equal} of {cell.nodes} | {cell.planned:,} | {cell.asked or 0:,} "
+            f"| {cell.file} | {cell.way} | {cell.equal} of {cell.nodes} | {cell.planned:,} | {cell.requested or 0:,} "
             f"| {cell.first} |"
         )
 

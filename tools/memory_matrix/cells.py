@@ -18,7 +18,7 @@ from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from tools.memory_matrix.truth import Truth, run
 
-__all__ = ["WAYS", "Cell", "hold", "points_of"]
+__all__ = ["WAYS", "Cell", "compare_file", "points_of"]
 
 WAYS: Mapping[str, tuple[str | None, str]] = {
     "the file as it stands, optimizations off": (None, "none"),
@@ -45,7 +45,7 @@ class Cell:
     planned: int | None
     """Bytes at the peak."""
 
-    asked: int | None
+    requested: int | None
     first: str = ""
     """First node after which they differ; or the reason why there is no comparison."""
 
@@ -54,7 +54,7 @@ class Cell:
         return self.equal == self.nodes
 
 
-def hold(path: Path, name: str) -> Iterator[Cell]:
+def compare_file(path: Path, name: str) -> Iterator[Cell]:
     """Yield the cells of a file: each way at each set of sizes."""
     try:
         ledger = audit_model(path)
@@ -92,37 +92,41 @@ def points_of(ledger: Ledger) -> Iterator[Inputs]:
 
 def _cell(path: Path, name: str, way: str, level: str, inputs: Inputs, account: Account) -> Cell:
     sizes = {axis.name: axis.size for axis in inputs.axes if axis.name is not None}
-    told = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+    sizes_text = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
     try:
         truth = run(path, {feed.name: make_array(feed, 0) for feed in inputs.feeds}, level)
     except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
-        return Cell(name, way, told, 0, None, None, None, f"not run: {str(error)[:120]}")
-    asked = max((node.live for node in truth.nodes), default=0)
+        return Cell(name, way, sizes_text, 0, None, None, None, f"not run: {str(error)[:120]}")
+    requested = max((node.live for node in truth.nodes), default=0)
     steps = [account.program.steps[index] for index in account.plan.order]
     if [step.op_type for step in steps] != [node.op_type for node in truth.nodes]:
         why = f"{len(steps)} nodes are planned, in an order of theirs, and {len(truth.nodes)} ran"
-        return Cell(name, way, told, len(truth.nodes), None, None, asked, why)
+        return Cell(name, way, sizes_text, len(truth.nodes), None, None, requested, why)
     needed = account.needed(sizes)
     if needed.peak is None:
         why = f"sizes of {len(needed.unknown)} buffers are not known"
-        return Cell(name, way, told, len(truth.nodes), None, None, asked, why)
-    return _compared(name, way, told, account, sizes, truth)
+        return Cell(name, way, sizes_text, len(truth.nodes), None, None, requested, why)
+    return _compare(name, way, sizes_text, account, sizes, truth)
 
 
-def _compared(
-    name: str, way: str, told: str, account: Account, sizes: Mapping[str, int], truth: Truth
+def _compare(
+    name: str, way: str, sizes_text: str, account: Account, sizes: Mapping[str, int], truth: Truth
 ) -> Cell:
-    lives = _lives(account, sizes)
-    differing = [place for place, node in enumerate(truth.nodes) if node.live != lives[place]]
+    planned = _planned_live(account, sizes)
+    differing = [place for place, node in enumerate(truth.nodes) if node.live != planned[place]]
     first = ""
     if differing:
         place = differing[0]
         step = account.program.steps[account.plan.order[place]]
-        first = f"{step.op_type} {step.name}: {lives[place]:,} planned, {truth.nodes[place].live:,} asked for"
-    asked = max((node.live for node in truth.nodes), default=0)
-    return Cell(name, way, told, len(lives), len(lives) - len(differing), max(lives), asked, first)
+        first = (
+            f"{step.op_type} {step.name}: {planned[place]:,} planned, {truth.nodes[place].live:,} asked for"
+        )
+    requested = max((node.live for node in truth.nodes), default=0)
+    return Cell(
+        name, way, sizes_text, len(planned), len(planned) - len(differing), max(planned), requested, first
+    )
 
 
-def _lives(account: Account, sizes: Mapping[str, int]) -> Sequence[int]:
+def _planned_live(account: Account, sizes: Mapping[str, int]) -> Sequence[int]:
     nbytes = account.sizes(sizes)
     return live_nbytes(account.plan, {name: size or 0 for name, size in nbytes.items()})

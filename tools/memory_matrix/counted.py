@@ -125,7 +125,7 @@ class Row:
     version: str
     packed: tuple[int, int]
     """Bytes of packed weights: planned, reserved."""
-    most: tuple[int, int]
+    peak: tuple[int, int]
     """Bytes at the peak of the run: planned, requested."""
 
 
@@ -147,16 +147,16 @@ def main() -> None:
         for path in found[:: options.every]:
             for row in count(path, str(path.relative_to(options.folder)), options.python, library):
                 rows.append(row)
-                if row.most[0] != row.most[1] or row.packed[0] != row.packed[1]:
-                    sys.stdout.write(f"{row.file} | {row.sizes} | packed {row.packed} | most {row.most}\n")
+                if row.peak[0] != row.peak[1] or row.packed[0] != row.packed[1]:
+                    sys.stdout.write(f"{row.file} | {row.sizes} | packed {row.packed} | most {row.peak}\n")
                     sys.stdout.flush()
     versions = ", ".join(sorted({row.version for row in rows}))
     sys.stdout.write(
         f"onnxruntime {versions}: {len({row.file for row in rows})} files, {len(rows)} runs; "
         f"packed weights equal in {sum(row.packed[0] == row.packed[1] for row in rows)}, "
         f"below in {sum(row.packed[0] < row.packed[1] for row in rows)}; "
-        f"the most equal in {sum(row.most[0] == row.most[1] for row in rows)}, "
-        f"below in {sum(row.most[0] < row.most[1] for row in rows)}\n"
+        f"the most equal in {sum(row.peak[0] == row.peak[1] for row in rows)}, "
+        f"below in {sum(row.peak[0] < row.peak[1] for row in rows)}\n"
     )
 
 
@@ -168,43 +168,49 @@ def count(path: Path, name: str, python: Path, library: Path) -> Iterator[Row]:
             for inputs in points:
                 sizes = {axis.name: axis.size for axis in inputs.axes if axis.name is not None}
                 nbytes = account.sizes(sizes)
-                told = _run(path, {feed.name: make_array(feed, 0) for feed in inputs.feeds}, python, library)
-                if told is None or None in nbytes.values():
+                measured = _run(
+                    path, {feed.name: make_array(feed, 0) for feed in inputs.feeds}, python, library
+                )
+                if measured is None or None in nbytes.values():
                     continue
-                lives = live_nbytes(account.plan, {name: _lines(size or 0) for name, size in nbytes.items()})
-                said = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
-                is_old = tuple(map(int, told.version.split(".")[:2])) < _WHOLE
-                packed = account.packed.exact + account.packed.modelled if is_old else account.held
-                most = max(lives, default=0)
-                yield Row(name, said, told.version, (packed, told.packed), (most, told.most))
+                live = live_nbytes(
+                    account.plan, {name: _round_up(size or 0) for name, size in nbytes.items()}
+                )
+                sizes_text = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+                is_old = tuple(map(int, measured.version.split(".")[:2])) < _WHOLE
+                packed = account.packed.exact + account.packed.modelled if is_old else account.initial_nbytes
+                peak = max(live, default=0)
+                yield Row(
+                    name, sizes_text, measured.version, (packed, measured.packed), (peak, measured.peak)
+                )
     except OnnxLedgerError:
         return
 
 
-def _lines(nbytes: int) -> int:
+def _round_up(nbytes: int) -> int:
     return -(-nbytes // _LINE) * _LINE
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Measured:
     version: str
     packed: int
-    most: int
+    peak: int
 
 
-def _run(path: Path, feeds: Mapping[str, Any], python: Path, library: Path) -> _Told | None:
+def _run(path: Path, feeds: Mapping[str, Any], python: Path, library: Path) -> _Measured | None:
     with tempfile.TemporaryDirectory() as folder:
-        given = Path(folder, "feeds.npz")
-        save_arrays(given, feeds)
+        feeds_path = Path(folder, "feeds.npz")
+        save_arrays(feeds_path, feeds)
         environment = {**os.environ, "LD_PRELOAD": str(library), "ORT_DISABLE_TELEMETRY": "1"}
-        command = [str(python), "-c", _RUN, str(path), str(given)]
+        command = [str(python), "-c", _RUN, str(path), str(feeds_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     try:
-        told = json.loads(done.stdout)
+        output = json.loads(done.stdout)
     except ValueError:
         return None
     reserved = re.findall(r"Reserving memory in BFCArena for \S+ size: (\d+)", done.stderr)
-    return _Told(told["version"], sum(map(int, reserved)), told["most"])
+    return _Measured(output["version"], sum(map(int, reserved)), output["most"])
 
 
 if __name__ == "__main__":

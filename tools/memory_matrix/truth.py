@@ -37,7 +37,7 @@ class Truth:
     """One run."""
 
     nodes: tuple[Ran, ...]
-    held: int
+    requested_before: int
     """Bytes that the session had requested before the run."""
 
 
@@ -62,17 +62,19 @@ def run(path: Path, feeds: Mapping[str, Any], level: str, *, prepacking: bool = 
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         session.run(None, dict(feeds))
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    told = [event["args"] for event in events if event["cat"] == "Node"]
-    held = (
-        int(told[0]["mem_bytes_requested_in_use"]) - int(told[0]["mem_requested_in_use_delta"]) if told else 0
+    records = [event["args"] for event in events if event["cat"] == "Node"]
+    requested_before = (
+        int(records[0]["mem_bytes_requested_in_use"]) - int(records[0]["mem_requested_in_use_delta"])
+        if records
+        else 0
     )
-    return Truth(tuple(_ran(each, held) for each in told), held)
+    return Truth(tuple(_read_node(each, requested_before) for each in records), requested_before)
 
 
-def _ran(told: Mapping[str, Any], held: int) -> Ran:
+def _read_node(record: Mapping[str, Any], requested_before: int) -> Ran:
     outputs = tuple(
         _NBYTES.get(kind, 0) * math.prod(shape)
-        for typed in told["output_type_shape"]
+        for typed in record["output_type_shape"]
         for kind, shape in typed.items()
     )
-    return Ran(told["op_name"], int(told["mem_bytes_requested_in_use"]) - held, outputs)
+    return Ran(record["op_name"], int(record["mem_bytes_requested_in_use"]) - requested_before, outputs)

@@ -20,7 +20,7 @@ from tools.mutants.running import Outcome, Trial
 ROOT = Path(__file__).resolve().parents[2]
 
 # Folders of the rooms whose tests are listed below.
-PLACES: Mapping[str, Path] = {
+FOLDERS: Mapping[str, Path] = {
     "classify": ROOT / "analyzer" / "account" / "classify",
     "group": ROOT / "analyzer" / "account" / "group",
     "reconciliation": ROOT / "analyzer" / "reconciliation",
@@ -44,7 +44,7 @@ TESTS: Mapping[str, Sequence[str]] = {
 
 def main() -> None:
     options = _arguments()
-    mutants = [mutant for mutant in _mutants(options.names) if _is_asked_for(mutant.name, options.names)]
+    mutants = [mutant for mutant in _mutants(options.names) if _is_selected(mutant.name, options.names)]
     if not mutants:
         sys.exit(
             f"no mutant is called {' or '.join(options.names)}; a name is <room>.<module>.<function>#<number>"
@@ -54,16 +54,16 @@ def main() -> None:
     rooms = sorted({mutant.name.partition(".")[0] for mutant in mutants})
     outcomes: list[Outcome] = []
 
-    def tell(outcome: Outcome) -> None:
+    def record(outcome: Outcome) -> None:
         outcomes.append(outcome)
         if outcome.status in ("survived", "not reached"):
-            _say(f"{outcome.mutant.name} {outcome.status}\n{outcome.mutant.diff}\n")
+            _print_line(f"{outcome.mutant.name} {outcome.status}\n{outcome.mutant.diff}\n")
 
     os.environ["ONNXLEDGER_CASES"] = (
         os.devnull
     )  # else tests of files outside the repository would run if the files exist
     files = [str(ROOT / "tests" / file) for room in rooms for file in TESTS[room]]
-    files += [str(PLACES[room]) for room in rooms]  # their doctests
+    files += [str(FOLDERS[room]) for room in rooms]  # their doctests
     switches = [
         "-qq",
         "-s",
@@ -76,10 +76,10 @@ def main() -> None:
         "-m",
         "not export and not slow",
     ]
-    trial = Trial(mutants, options.processes, options.seconds, tell)
+    trial = Trial(mutants, options.processes, options.seconds, record)
     pytest.main([*switches, f"--rootdir={ROOT}", *files], plugins=[trial])
     for line in _table(outcomes) if outcomes else ():
-        _say(line)
+        _print_line(line)
     if len(outcomes) < len(mutants):
         sys.exit(f"{len(outcomes)} of {len(mutants)} mutants were tried")
 
@@ -109,11 +109,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _mutants(asked: Sequence[str]) -> Iterable[Mutant]:
+def _mutants(names: Sequence[str]) -> Iterable[Mutant]:
     for room in TESTS:
-        for path in sorted(PLACES[room].glob("*.py")):
+        for path in sorted(FOLDERS[room].glob("*.py")):
             module = room if path.stem == "__init__" else f"{room}.{path.stem}"
-            if _is_asked_for(module, asked) or any(name.startswith(module) for name in asked):
+            if _is_selected(module, names) or any(selected.startswith(module) for selected in names):
                 yield from mutants_of(path, module)
 
 
@@ -123,8 +123,8 @@ def _sample(mutants: Iterable[Mutant], number: int) -> Iterable[Mutant]:
         yield from Random(number).sample(of_module, min(number, len(of_module)))
 
 
-def _is_asked_for(name: str, asked: Sequence[str]) -> bool:
-    return not asked or any(name == one or name.startswith((f"{one}.", f"{one}#")) for one in asked)
+def _is_selected(name: str, selected: Sequence[str]) -> bool:
+    return not selected or any(name == one or name.startswith((f"{one}.", f"{one}#")) for one in selected)
 
 
 def _table(outcomes: Iterable[Outcome]) -> Iterable[str]:
@@ -138,7 +138,7 @@ def _table(outcomes: Iterable[Outcome]) -> Iterable[str]:
         yield f"{module:<36} {killed:>5} of {count.total():>5} killed, {killed / count.total():.1%}"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

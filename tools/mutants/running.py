@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
+from tools.mutants.applying import Loaded
 from tools.mutants.changes import MODULE, Mutant
-from tools.mutants.putting import Loaded
 
 NOTICED, UNNOTICED = 0, 1
 _SECONDS = 5  # processor time beyond three times that of the tests; a mutant may loop forever
@@ -47,12 +47,12 @@ class Trial:
     """Plugin of pytest that collects the tests as usual, and runs them once for each mutant that they reach."""
 
     def __init__(
-        self, mutants: Sequence[Mutant], processes: int, seconds: float, tell: Callable[[Outcome], None]
+        self, mutants: Sequence[Mutant], processes: int, seconds: float, report: Callable[[Outcome], None]
     ) -> None:
         self._mutants = mutants
         self._processes = processes
         self._seconds = seconds
-        self._tell = tell
+        self._report = report
 
     def pytest_configure(self) -> None:
         from hypothesis import Phase, settings  # pytest has to import it first
@@ -67,7 +67,7 @@ class Trial:
         if session.testsfailed:
             raise session.Interrupted("the tests cannot be collected")
         paths = {mutant.path for mutant in self._mutants}
-        reached = _survey(session.items, paths)
+        reached = _run_all(session.items, paths)
         loaded = Loaded(paths)
         gc.freeze()  # else the first collection of each process copies the memory of all
         tests_of = _by_line(reached)
@@ -76,13 +76,13 @@ class Trial:
             own = {n for n, item in enumerate(session.items) if item.path.stem == f"test_{mutant.path.stem}"}
             tests = list(_quickest(_tests(mutant, tests_of, own), own, reached.seconds, self._seconds))
             if not tests:
-                self._tell(Outcome(mutant, "not reached"))
+                self._report(Outcome(mutant, "not reached"))
                 continue
             if len(children) == self._processes:
                 self._wait(children)
             seconds = _SECONDS + 3 * sum(reached.seconds[number] for number in tests)
             items = [session.items[number] for number in tests]
-            children[_forked(lambda: _try(loaded, mutant, items, seconds))] = mutant  # noqa: B023 - called at once
+            children[_fork(lambda: _try_mutant(loaded, mutant, items, seconds))] = mutant  # noqa: B023 - called at once
         while children:
             self._wait(children)
         return True
@@ -91,7 +91,7 @@ class Trial:
         child, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
         word = {NOTICED: "killed", UNNOTICED: "survived"}.get(code, "timeout" if code < 0 else "killed")
-        self._tell(Outcome(children.pop(child), word))
+        self._report(Outcome(children.pop(child), word))
 
 
 def _tests(mutant: Mutant, tests_of: Mapping[tuple[str, int], set[int]], own: Set[int]) -> set[int]:
@@ -121,7 +121,7 @@ def _by_line(reached: Reached) -> Mapping[tuple[str, int], set[int]]:
     return tests
 
 
-def _survey(items: Sequence[pytest.Item], paths: set[Path]) -> Reached:
+def _run_all(items: Sequence[pytest.Item], paths: set[Path]) -> Reached:
     """Run every test once, in a separate process: mutants must not inherit the fixtures and caches that it fills."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "reached")
@@ -131,7 +131,7 @@ def _survey(items: Sequence[pytest.Item], paths: set[Path]) -> Reached:
             answer.write_bytes(pickle.dumps(found))
             return isinstance(found, str)
 
-        _, status = os.waitpid(_forked(work), 0)
+        _, status = os.waitpid(_fork(work), 0)
         found = pickle.loads(answer.read_bytes()) if answer.exists() else "the process of the tests"
         if status:
             sys.exit(f"fails without any mutant: {found}")
@@ -165,10 +165,10 @@ def _reached(items: Sequence[pytest.Item], paths: set[str]) -> Reached | str:
     return reached
 
 
-def _try(loaded: Loaded, mutant: Mutant, items: Sequence[pytest.Item], seconds: float) -> int:
+def _try_mutant(loaded: Loaded, mutant: Mutant, items: Sequence[pytest.Item], seconds: float) -> int:
     limit = int(seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-    loaded.put_in(mutant)
+    loaded.apply(mutant)
     return UNNOTICED if all(_passes(item, following) for item, following in _in_order(items)) else NOTICED
 
 
@@ -180,14 +180,14 @@ def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
     return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
-def _forked(work: Callable[[], int]) -> int:
+def _fork(work: Callable[[], int]) -> int:
     """Fork a silent process that does the work and exits with its result; return the process id."""
     child = os.fork()
     if child:
         return child
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
     code = 2
     try:
         code = work()

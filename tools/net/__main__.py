@@ -21,18 +21,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.net", description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {PATH.name}")
     parser.add_argument("--show", metavar="NAME", help="print the cases whose names hold this")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        found = digest_all(Path(), show=asked.show)
-    if asked.show:
+        found = digest_all(Path(), show=options.show)
+    if options.show:
         return 0
-    if asked.write:
+    if options.write:
         write(found)
         sys.stdout.write(f"{len(found):,} digests written\n")
         return 0
-    told = compare(load(), found)
-    sys.stdout.write("\n".join(told or [f"all {len(found):,} are as they were"]) + "\n")
-    return bool(told)
+    differences = compare(load(), found)
+    sys.stdout.write("\n".join(differences or [f"all {len(found):,} are as they were"]) + "\n")
+    return bool(differences)
 
 
 if __name__ == "__main__":

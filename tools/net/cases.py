@@ -139,8 +139,8 @@ def _hostile(folder: Path) -> Report:
 def _quantized(folder: Path) -> Report:
     head = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>'
     node = "com.microsoft.MatMulNBits <K = 32, N = 16, bits = 4, block_size = 16> (x, w, s)"
-    held = dict(zip(("w", "s"), models.packed("w", models.noise(32, 16)).values(), strict=False))
-    proto = models.text_model(f"{head} g (float[1,32] x) => (float[1,16] y) {{ y = {node} }}", held)
+    weights = dict(zip(("w", "s"), models.packed("w", models.noise(32, 16)).values(), strict=False))
+    proto = models.text_model(f"{head} g (float[1,32] x) => (float[1,16] y) {{ y = {node} }}", weights)
     ledger = models.audit(folder, proto)
     return Inspection(ledger, group_by(ledger, "dtype"))
 

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from tools.matrix.isolated import first_line
 from tools.rewrites.rewriting import REWRITES
-from tools.suite.apart import answer_apart
+from tools.suite.apart import map_isolated
 from tools.suite.bases import Base
 from tools.suite.judging import Judge, Judgement
 from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NoPlaceError, Seen, Surgery
 
-__all__ = ["Case", "run_apart", "run_cases"]
+__all__ = ["Case", "run_cases", "run_isolated"]
 
 Status = Literal["balanced", "red", "failed", "computes otherwise", "no place", "does not run"]
 
@@ -44,9 +44,9 @@ class Case:
         return self.status in ("balanced", "red", "failed")
 
 
-def run_apart(folder: Path, base: Base, rewrites: Sequence[str], seed: int) -> list[Case]:
+def run_isolated(folder: Path, base: Base, rewrites: Sequence[str], seed: int) -> list[Case]:
     """Do the same as `run_cases` in a separate process; a crash costs one case."""
-    return answer_apart(
+    return map_isolated(
         run_cases,
         rewrites,
         folder,
@@ -110,11 +110,11 @@ def _run(
         return Case(base, name, "failed", first_line(error), change)
     if judgement.balanced:
         return Case(base, name, "balanced", "", change, judgement)
-    reasons = {side: told.reason() for side, told in judgement.sides.items() if not told.balanced}
+    reasons = {side: result.reason() for side, result in judgement.sides.items() if not result.balanced}
     if len(set(reasons.values())) == 1 and len(reasons) == len(judgement.sides):
         reason = next(iter(reasons.values()))
     else:
-        reason = "; ".join(f"{side}: {told}" for side, told in reasons.items())
+        reason = "; ".join(f"{side}: {text}" for side, text in reasons.items())
     return Case(base, name, "red", reason, change, judgement)
 
 

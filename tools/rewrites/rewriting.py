@@ -34,11 +34,11 @@ EXACT, HALF, BRAIN, CODES = 1e-3, 3e-2, 0.3, float("inf")
 
 
 def rewrite(name: str, tolerance: float = EXACT) -> Callable[[Make], Make]:
-    def enter(make: Make) -> Make:
+    def register(make: Make) -> Make:
         REWRITES[name] = Rewrite(name, make, tolerance)
         return make
 
-    return enter
+    return register
 
 
 # Names, notes and order
@@ -199,9 +199,9 @@ def to_initializers(s: Surgery, place: Path) -> None:
 
 @rewrite("initializers as graph inputs, IR 3")
 def as_inputs(s: Surgery, place: Path) -> None:
-    have = {v.name for v in s.graph.input}
+    inputs = {v.name for v in s.graph.input}
     for tensor in s.graph.initializer:
-        if tensor.name not in have:
+        if tensor.name not in inputs:
             s.graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             )
@@ -254,7 +254,7 @@ def copied(s: Surgery, place: Path) -> None:
 
 
 @rewrite("what nothing reads removed")
-def swept(s: Surgery, place: Path) -> None:
+def dead_removed(s: Surgery, place: Path) -> None:
     live = s.live()
     for node in [n for n in s.nodes if not {*n.output} & live]:
         s.remove(node)
@@ -427,7 +427,7 @@ def commuted(s: Surgery, place: Path) -> None:
 
 
 @rewrite("Gemm as MatMul and Add")
-def gemm_apart(s: Surgery, place: Path) -> None:
+def gemm_split(s: Surgery, place: Path) -> None:
     found = [n for n in s.nodes if n.op_type == "Gemm"]
     if not found:
         raise NoPlaceError("no Gemm")
@@ -441,10 +441,10 @@ def gemm_apart(s: Surgery, place: Path) -> None:
         product = s.node("MatMul", [node.input[0], right])
         if len(node.input) > 2:
             product = s.node("Add", [product, node.input[2]])
-        take_over(s, node, product)
+        replace_node(s, node, product)
 
 
-def take_over(s: Surgery, node: Any, value: str) -> None:
+def replace_node(s: Surgery, node: Any, value: str) -> None:
     """Remove a node, and give its output's name to a value of another node."""
     output = node.output[0]
     s.remove(node)
@@ -452,7 +452,7 @@ def take_over(s: Surgery, node: Any, value: str) -> None:
 
 
 @rewrite("MatMul and Add as Gemm")
-def gemm_together(s: Surgery, place: Path) -> None:
+def gemm_merged(s: Surgery, place: Path) -> None:
     done = 0
     for product in s.products(codes=False):
         node = product.node
@@ -469,7 +469,7 @@ def gemm_together(s: Surgery, place: Path) -> None:
         whole = s.node("Concat", [shape, s.add(np.array([width], np.int64))], axis=0)
         value = s.node("Reshape", [made, whole])
         s.remove(node)
-        take_over(s, adds[0], value)
+        replace_node(s, adds[0], value)
         done += 1
     if not done:
         raise NoPlaceError("no MatMul with a bias")
@@ -494,7 +494,7 @@ def two_products(s: Surgery, place: Path) -> None:
         rest = s.add(w[:, at:], f"{product.tensor}_b")
         replace(s, product.tensor, lambda new: new, w[:, :at])
         parts = [s.node("MatMul", [node.input[0], name]) for name in (product.tensor, rest)]
-        take_over(s, node, s.node("Concat", parts, axis=-1))
+        replace_node(s, node, s.node("Concat", parts, axis=-1))
         done += 1
         if done == 4:
             return
@@ -540,7 +540,7 @@ def turned_product(s: Surgery, place: Path) -> None:
             continue
         right = s.node("Transpose", [node.input[1]], perm=[1, 0])
         left = s.node("Transpose", [node.input[0]], perm=[0, 2, 1])
-        take_over(s, node, s.node("Transpose", [s.node("MatMul", [right, left])], perm=[0, 2, 1]))
+        replace_node(s, node, s.node("Transpose", [s.node("MatMul", [right, left])], perm=[0, 2, 1]))
         done += 1
     if not done:
         raise NoPlaceError("no MatMul")
@@ -560,7 +560,7 @@ def einsum(s: Surgery, place: Path) -> None:
             or seen.dtype != "float32"
         ):
             continue
-        take_over(s, node, s.node("Einsum", list(node.input), equation="xyz,zw->xyw"))
+        replace_node(s, node, s.node("Einsum", list(node.input), equation="xyz,zw->xyw"))
         done += 1
     if not done:
         raise NoPlaceError("no MatMul")
@@ -582,7 +582,7 @@ def conv_bias(s: Surgery, place: Path) -> None:
 
 
 @rewrite("LayerNormalization in primitives")
-def norm_apart(s: Surgery, place: Path) -> None:
+def norm_split(s: Surgery, place: Path) -> None:
     found = [n for n in s.nodes if n.op_type == "LayerNormalization" and len(n.output) == 1]
     if not found:
         raise NoPlaceError("no LayerNormalization")
@@ -597,7 +597,7 @@ def norm_apart(s: Surgery, place: Path) -> None:
         value = s.node("Mul", [s.node("Div", [centred, root]), node.input[1]])
         if len(node.input) > 2 and node.input[2]:
             value = s.node("Add", [value, node.input[2]])
-        take_over(s, node, value)
+        replace_node(s, node, value)
 
 
 @rewrite("gains moved into the weights behind (SmoothQuant)")
@@ -637,21 +637,25 @@ def as_function(s: Surgery, levels: int, *, weights_inside: bool) -> None:
     inputs = [v.name for v in graph.input if v.name not in {t.name for t in graph.initializer}]
     outputs = [v.name for v in graph.output]
     nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in graph.node]
-    given = [t.name for t in graph.initializer]
+    arguments = [t.name for t in graph.initializer]
     if weights_inside:
         nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer] + nodes
-        given = []
+        arguments = []
         del graph.initializer[:]
     name = "Model"
     opsets = list(s.model.opset_import)
-    s.model.functions.append(helper.make_function("ours", name, [*inputs, *given], outputs, nodes, opsets))
-    ours = [*opsets, helper.make_opsetid("ours", 1)]
+    s.model.functions.append(
+        helper.make_function("ours", name, [*inputs, *arguments], outputs, nodes, opsets)
+    )
+    imports = [*opsets, helper.make_opsetid("ours", 1)]
     for level in range(1, levels):
-        call = helper.make_node(name, [*inputs, *given], outputs, domain="ours")
+        call = helper.make_node(name, [*inputs, *arguments], outputs, domain="ours")
         name = f"Model{level}"
-        s.model.functions.append(helper.make_function("ours", name, [*inputs, *given], outputs, [call], ours))
+        s.model.functions.append(
+            helper.make_function("ours", name, [*inputs, *arguments], outputs, [call], imports)
+        )
     del graph.node[:]
-    graph.node.append(helper.make_node(name, [*inputs, *given], outputs, "call", domain="ours"))
+    graph.node.append(helper.make_node(name, [*inputs, *arguments], outputs, "call", domain="ours"))
     s.model.opset_import.append(helper.make_opsetid("ours", 1))
     s.model.ir_version = max(s.model.ir_version, 8)
 
@@ -692,7 +696,7 @@ def product_functions(s: Surgery, place: Path) -> None:
     opsets = [helper.make_opsetid("", s.opset)]
     body = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     s.model.functions.append(helper.make_function("ours", "Linear", ["x", "w"], ["y"], body, opsets))
-    s.uses("ours")
+    s.import_domain("ours")
     for node in found:
         node.op_type, node.domain = "Linear", "ours"
     s.model.ir_version = max(s.model.ir_version, 8)
@@ -710,7 +714,7 @@ def in_if(s: Surgery, place: Path) -> None:
         copy.output[0] = s.fresh(name)
         info = helper.make_tensor_value_info(copy.output[0], s.element(node.output[0]), None)
         branches.append(helper.make_graph([copy], name, [], [info]))
-    take_over(
+    replace_node(
         s, node, s.node("If", [s.add(np.array(True))], then_branch=branches[0], else_branch=branches[1])
     )
 
@@ -732,11 +736,15 @@ def weight_in_if(s: Surgery, place: Path) -> None:
     element = s.element(node.output[0])
     other = s.fresh("else")
     cast = helper.make_node("Identity", [node.input[1 - product.slot]], [other])
-    then = helper.make_graph(
+    taken = helper.make_graph(
         [copy], "then", [], [helper.make_tensor_value_info(copy.output[0], element, None)], [tensor]
     )
-    untaken = helper.make_graph([cast], "else", [], [helper.make_tensor_value_info(other, element, None)])
-    take_over(s, node, s.node("If", [s.add(np.array(True))], then_branch=then, else_branch=untaken))
+    untaken_branch = helper.make_graph(
+        [cast], "else", [], [helper.make_tensor_value_info(other, element, None)]
+    )
+    replace_node(
+        s, node, s.node("If", [s.add(np.array(True))], then_branch=taken, else_branch=untaken_branch)
+    )
 
 
 # Tools

@@ -63,8 +63,8 @@ def records_of(root: type[Record]) -> list[type[Record]]:
         module = inspect.getmodule(record)
         for field in msgspec.structs.fields(record):
             waiting.extend(_structs(msgspec.inspect.type_info(field.type)))
-            named = [schema.get("$oneOf", ()) for schema in _extras(field.type)]
-            waiting.extend(getattr(module, each) for names in named for each in names)
+            alternatives = [schema.get("$oneOf", ()) for schema in _extras(field.type)]
+            waiting.extend(getattr(module, each) for names in alternatives for each in names)
     return list(found)
 
 
@@ -111,15 +111,15 @@ def docstrings(record: type[Record]) -> dict[str, str]:
 
 
 def _closed(schema: dict[str, Any], record: type[Record] | None) -> dict[str, Any]:
-    schema = _plain(schema)
+    schema = _simplify(schema)
     schema.pop("title", None)
     schema.pop("description", None)
     if record is None:
         return schema
     encoded = {field.name: field.encode_name for field in msgspec.structs.fields(record)}
-    told = {encoded[name]: text for name, text in docstrings(record).items()}
+    descriptions = {encoded[name]: text for name, text in docstrings(record).items()}
     properties = {
-        name: {"description": told[name], **_without_default(each)}
+        name: {"description": descriptions[name], **_without_default(each)}
         for name, each in schema["properties"].items()
     }
     optional = {field.encode_name for field in msgspec.structs.fields(record) if _may_be_left_out(field.type)}
@@ -144,13 +144,13 @@ def _without_default(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != "default"}
 
 
-def _plain(schema: Any) -> Any:
+def _simplify(schema: Any) -> Any:
     """Simplify the schema: `const` for a single value, a list of types for a nullable one."""
     if isinstance(schema, list):
-        return [_plain(each) for each in schema]
+        return [_simplify(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    schema = {key: _plain(value) for key, value in schema.items()}
+    schema = {key: _simplify(value) for key, value in schema.items()}
     if "$values" in schema:
         return {"enum": list(VALUES[schema["$values"]])}
     if "$oneOf" in schema:

@@ -103,17 +103,17 @@ def rewrite(page: Path) -> str:
             heading = found[1] if found else heading
         row = re.fullmatch(r"\| `([^`]+)` \| (.*?) \| (.*?) ?\| (.*) \|", line)
         record = tables.get(heading)
-        told = meanings(record) if row and record else {}
-        if row and row[1] in told:
-            text, unit = told[row[1]]
-            text = row[4] if _plain(row[4]) == text else text
+        texts = meanings(record) if row and record else {}
+        if row and row[1] in texts:
+            text, unit = texts[row[1]]
+            text = row[4] if _without_links(row[4]) == text else text
             lines.append(f"| `{row[1]}` | {row[2]} | {f'{unit} ' if unit else ''}| {text} |")
         else:
             lines.append(line)
     return "\n".join(lines) + "\n"
 
 
-def _plain(text: str) -> str:
+def _without_links(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 
@@ -121,10 +121,10 @@ def keys_of(
     record: type[Record], prefix: str = "", apart: frozenset[type[Record]] = frozenset()
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the keys of a table, `a`, `a.b`, `a[].b`, with their meanings and units; not those of records `apart`."""
-    told = docstrings(record)
+    texts = docstrings(record)
     for field in msgspec.structs.fields(record):
         key = f"{prefix}{field.encode_name}"
-        yield key, (told[field.name].removesuffix("."), " or ".join(dict.fromkeys(_units(field.type))))
+        yield key, (texts[field.name].removesuffix("."), " or ".join(dict.fromkeys(_units(field.type))))
         for inner, is_row in _records(msgspec.inspect.type_info(field.type)):
             if inner not in apart:
                 yield from keys_of(inner, f"{key}{'[]' if is_row else ''}.", apart)

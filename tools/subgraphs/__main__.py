@@ -34,18 +34,18 @@ def main() -> None:
     for cell in cells:
         outcome = make_and_score(folder, cell, again=options.again)
         outcomes.append(outcome)
-        _say(_line(outcome))
+        _print_line(_line(outcome))
         if options.verbose and outcome.score is not None:
             for line in _misplaced(outcome.score):
-                _say(line)
+                _print_line(line)
     if options.markdown:
         options.markdown.write_text(render_markdown(outcomes), encoding="utf-8")
     for line in summary_lines(outcomes):
-        _say(line)
-    surprises = list(_surprises(outcomes))
-    for line in surprises:
-        _say(line)
-    sys.exit(bool(surprises))
+        _print_line(line)
+    unexpected = list(_unexpected(outcomes))
+    for line in unexpected:
+        _print_line(line)
+    sys.exit(bool(unexpected))
 
 
 def _arguments() -> argparse.Namespace:
@@ -73,13 +73,13 @@ def _line(outcome: Outcome) -> str:
     score = outcome.score
     if score is None:
         return f"{outcome.cell.name:32} {outcome.status}: {outcome.reason}"
-    told = [f"{score.found} of {score.true} blocks, {score.exact} exact", fold_counts(score.parameters)]
+    parts = [f"{score.found} of {score.true} blocks, {score.exact} exact", fold_counts(score.parameters)]
     if score.misplaced:
         elements = sum(tensor.elements for tensor in score.misplaced)
-        told.append(f"{len(score.misplaced)} tensors, {elements:,} elements elsewhere")
+        parts.append(f"{len(score.misplaced)} tensors, {elements:,} elements elsewhere")
     if score.unplaced:
-        told.append(f"{len(score.unplaced)} parameters not known: {', '.join(score.unplaced[:_SHOWN])}")
-    return f"{outcome.cell.name:32} {'  '.join(filter(None, told))}"
+        parts.append(f"{len(score.unplaced)} parameters not known: {', '.join(score.unplaced[:_SHOWN])}")
+    return f"{outcome.cell.name:32} {'  '.join(filter(None, parts))}"
 
 
 def _misplaced(score: Score) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _misplaced(score: Score) -> Iterator[str]:
     yield from (f"  learned, but no parameter of PyTorch: {name}" for name in score.extra)
 
 
-def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def _unexpected(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Yield the outcomes that differ from `residues.py`."""
     for outcome in outcomes:
         name, known, score = outcome.cell.name, KNOWN.get(outcome.cell.name, NOTHING), outcome.score
@@ -115,7 +115,7 @@ def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
                 )
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -32,7 +32,7 @@ def strip_names(source: Path, target: Path) -> None:
     and the producer are removed. The order of nodes and tensors stays.
     """
     model = onnx.load(source, load_external_data=False)
-    _refer(model, source)
+    _externalize(model, source)
     numbers = _Numbers()
     for graph in (model.graph, *(info.initialization for info in model.training_info)):
         _strip_graph(graph, numbers)
@@ -50,7 +50,7 @@ def strip_names(source: Path, target: Path) -> None:
     target.write_bytes(model.SerializeToString())
 
 
-def _refer(model: ModelProto, source: Path) -> None:
+def _externalize(model: ModelProto, source: Path) -> None:
     """Make large payloads in the header external: references to their bytes in `source`."""
     from analyzer.read import read_model
     from analyzer.read.payload import FilePayload

@@ -139,19 +139,19 @@ def _make(
     Raises:
         CellError: the target cannot be made.
     """
-    refused = target.with_suffix(".failed.txt")
+    failure_path = target.with_suffix(".failed.txt")
     newest = max((path.stat().st_mtime_ns for path in older), default=0)
     if target.exists() and target.stat().st_mtime_ns >= newest:
         return
-    if refused.exists() and not again and refused.stat().st_mtime_ns >= newest:
-        raise CellError(refused.read_text(encoding="utf-8"))
+    if failure_path.exists() and not again and failure_path.stat().st_mtime_ns >= newest:
+        raise CellError(failure_path.read_text(encoding="utf-8"))
     try:
         call_isolated(make, *args, seconds=seconds)
     except CellError as error:
         target.parent.mkdir(parents=True, exist_ok=True)
-        refused.write_text(str(error), encoding="utf-8")
+        failure_path.write_text(str(error), encoding="utf-8")
         raise
-    refused.unlink(missing_ok=True)
+    failure_path.unlink(missing_ok=True)
 
 
 def write_truth(model: Path, target: Path, uses: int) -> None:

@@ -170,7 +170,7 @@ def _misplaced(outcomes: Sequence[Outcome]) -> str:
             rows.append((f"`{outcome.cell.name}`", "", _escaped(outcome.reason), cause))
         elif outcome.score is not None and not outcome.score.is_exact:
             score = outcome.score
-            of = _several(
+            of = _list_some(
                 [f"`{tensor.parameters[0]}` in `{tensor.found}`" for tensor in score.misplaced]
                 or [f"`{name}` is not known" for name in score.unplaced]
             )
@@ -178,7 +178,7 @@ def _misplaced(outcomes: Sequence[Outcome]) -> str:
     return _table(("file", "elements", "of", "cause"), rows) if rows else "Nothing."
 
 
-def _several(texts: Sequence[str], shown: int = 2) -> str:
+def _list_some(texts: Sequence[str], shown: int = 2) -> str:
     rest = f" and {len(texts) - shown} more" if len(texts) > shown else ""
     return ", ".join(texts[:shown]) + rest
 

@@ -98,7 +98,7 @@ def find_truth(result: Reconciliation, uses: int = 1) -> Truth:
     places = _places(manifest, layers)
     position = {entry.tensor.key: index for index, entry in enumerate(result.ledger.entries)}
     reads = _reads(result.ledger)
-    held: dict[int, list[tuple[str, frozenset[str]]]] = {}
+    by_position: dict[int, list[tuple[str, frozenset[str]]]] = {}
     for parameter in result.parameters:
         accepted = places[parameter.name]
         keys = tuple(dict.fromkeys(parameter.entries))
@@ -106,8 +106,8 @@ def find_truth(result: Reconciliation, uses: int = 1) -> Truth:
             accepted = OUTSIDE  # a tied table, stored both for the embedding and for the projection
         shared = _by_use({key: reads.get(key, []) for key in keys}, uses) if len(keys) > 1 else {}
         for key in keys:
-            here = accepted if accepted & OUTSIDE else shared.get(key, accepted)
-            held.setdefault(position[key], []).append((parameter.name, here))
+            allowed = accepted if accepted & OUTSIDE else shared.get(key, accepted)
+            by_position.setdefault(position[key], []).append((parameter.name, allowed))
     learned = [line.learned for line in result.entries]
     return Truth(
         layers,
@@ -115,10 +115,10 @@ def find_truth(result: Reconciliation, uses: int = 1) -> Truth:
         {
             index: TrueTensor(
                 tuple(name for name, _ in pairs),
-                tuple(sorted(_together([accepted for _, accepted in pairs]))),
+                tuple(sorted(_merge_places([accepted for _, accepted in pairs]))),
                 learned[index],
             )
-            for index, pairs in sorted(held.items())
+            for index, pairs in sorted(by_position.items())
         },
         tuple(p.name for p in result.parameters if not p.entries and p.line not in _NOT_STORED),
         _traced(result.ledger, layers) if uses == 1 else {},
@@ -134,10 +134,10 @@ def _traced(ledger: Ledger, layers: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def _together(places: Sequence[frozenset[str]]) -> frozenset[str]:
+def _merge_places(places: Sequence[frozenset[str]]) -> frozenset[str]:
     """Return the blocks of a tensor with several parameters; if they are in several layers, also those outside."""
-    everywhere = frozenset[str]().union(*places)
-    return everywhere | OUTSIDE if len({*places}) > 1 else everywhere
+    allowed = frozenset[str]().union(*places)
+    return allowed | OUTSIDE if len({*places}) > 1 else allowed
 
 
 def _places(manifest: Manifest, layers: Sequence[str]) -> dict[str, frozenset[str]]:

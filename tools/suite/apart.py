@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from tools.matrix.isolated import CellError, call_isolated
 
-__all__ = ["answer_apart"]
+__all__ = ["map_isolated"]
 
 T = TypeVar("T")
 _START, _EACH = 120.0, 5.0
 
 
-def answer_apart(
+def map_isolated(
     function: Callable[..., list[T]],
     items: Sequence[str],
     *args: Any,
@@ -32,5 +32,5 @@ def answer_apart(
     half = len(items) // 2
     parts = (items[:half], items[half:])
     return [
-        answer for part in parts for answer in answer_apart(function, part, *args, killed=killed, each=each)
+        answer for part in parts for answer in map_isolated(function, part, *args, killed=killed, each=each)
     ]

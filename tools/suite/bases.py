@@ -72,19 +72,19 @@ def bases(forms: tuple[str, ...], architectures: tuple[str, ...] = ARCHITECTURES
     chosen = []
     for architecture in architectures:
         for form in forms:
-            low = "qdq" if architecture in CONVOLUTIONAL else "nbits"
-            chosen.append(Base(architecture, low if form == "low" else form))
+            low_form = "qdq" if architecture in CONVOLUTIONAL else "nbits"
+            chosen.append(Base(architecture, low_form if form == "low" else form))
     return chosen
 
 
 def make_base(folder: Path, base: Base) -> str:
     """Make the file unless it exists. Return the empty string, or the reason for a failure."""
     target = base.path(folder)
-    refused = target.with_suffix(".failed.txt")
+    failure_path = target.with_suffix(".failed.txt")
     if target.exists():
         return ""
-    if refused.exists():
-        return refused.read_text(encoding="utf-8")
+    if failure_path.exists():
+        return failure_path.read_text(encoding="utf-8")
     export, transform = FORMS[base.form]
     try:
         with _preparing:  # forms share the checkpoint and the export
@@ -98,7 +98,7 @@ def make_base(folder: Path, base: Base) -> str:
         call_isolated(transform_base, home, base, target, transform, seconds=_SECONDS)
     except CellError as error:
         target.parent.mkdir(parents=True, exist_ok=True)
-        refused.write_text(str(error), encoding="utf-8")
+        failure_path.write_text(str(error), encoding="utf-8")
         return str(error)
     return ""
 

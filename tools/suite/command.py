@@ -38,7 +38,7 @@ class Suite:
     """Function that returns the case of a file that could not be made, with the reason."""
     is_wrong: Callable[[Any], bool]
     """Whether a case fails; any such case makes the exit code 1."""
-    loud: frozenset[str]
+    always_printed: frozenset[str]
     """Statuses that are always printed on a line of their own."""
     text: Callable[[Sequence[Any]], str]
     markdown: Callable[[Sequence[Any]], str]
@@ -79,8 +79,8 @@ def run_suite(suite: Suite) -> None:
             return [suite.absent(base, title, reason) for title in titles]
         cases = suite.run(folder, base, titles, options.seed)
         for case in cases:
-            if options.verbose or case.status in suite.loud:
-                say(f"{case.name:78} {case.status} {case.reason[:160]}")
+            if options.verbose or case.status in suite.always_printed:
+                print_line(f"{case.name:78} {case.status} {case.reason[:160]}")
         return cases
 
     cases: list[Any] = []
@@ -92,8 +92,8 @@ def run_suite(suite: Suite) -> None:
                 options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
         options.markdown.write_text(suite.markdown(cases), encoding="utf-8")
-    say(suite.text(cases))
-    say(f"{time.perf_counter() - start:.0f} s")
+    print_line(suite.text(cases))
+    print_line(f"{time.perf_counter() - start:.0f} s")
     sys.exit(any(map(suite.is_wrong, cases)))
 
 
@@ -167,6 +167,6 @@ def _arguments(suite: Suite) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

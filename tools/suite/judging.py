@@ -55,12 +55,12 @@ class Judgement:
         return all(side.balanced for side in self.sides.values())
 
     @property
-    def told(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether every side refuses it."""
         return not any(side.balanced for side in self.sides.values())
 
     @property
-    def is_told_of_all(self) -> bool:
+    def is_refused_on_all_values(self) -> bool:
         """Whether every side that compared all values refuses it, and there is one."""
         whole = [side for side in self.sides.values() if not side.sampled]
         return bool(whole) and not any(side.balanced for side in whole)

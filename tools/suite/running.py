@@ -33,11 +33,11 @@ class Runner:
             Exception: any error of onnxruntime.
         """
         session = _session(model, optimize)
-        asked = [value.name for value in session.get_inputs()]
-        fed = {name: array for name, array in self.inputs.items() if name in asked}
-        if not fed and len(asked) == len(self.inputs):  # all under other names, in the same order
-            fed = dict(zip(asked, self.inputs.values(), strict=True))
-        return [np.asarray(output) for output in session.run(None, fed)]
+        input_names = [value.name for value in session.get_inputs()]
+        feeds = {name: array for name, array in self.inputs.items() if name in input_names}
+        if not feeds and len(input_names) == len(self.inputs):  # all under other names, in the same order
+            feeds = dict(zip(input_names, self.inputs.values(), strict=True))
+        return [np.asarray(output) for output in session.run(None, feeds)]
 
     def observe(self, model: Any) -> dict[str, Seen]:
         """Return the type and shape of every value that a node of the main graph computes."""
@@ -122,6 +122,6 @@ def open_base(folder: Path, base: Base) -> tuple[Any, Runner, dict[str, Seen]]:
 
     model = onnx.load(base.path(folder))
     config = base.checkpoint(folder).with_name("config.json")
-    told = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    runner = Runner(model, told.get("vocab_size", 10))
+    fields = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    runner = Runner(model, fields.get("vocab_size", 10))
     return model, runner, runner.observe(model)

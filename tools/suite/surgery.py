@@ -239,10 +239,10 @@ class Surgery:
                 made.attribute.append(helper.make_attribute(name, value))
         self.graph.node.append(made)
         if domain:
-            self.uses(domain)
+            self.import_domain(domain)
         return names[0]
 
-    def uses(self, domain: str, version: int = 1) -> None:
+    def import_domain(self, domain: str, version: int = 1) -> None:
         if domain not in {opset.domain for opset in self.model.opset_import}:
             self.model.opset_import.append(
                 helper.make_opsetid(domain, 3 if domain == "ai.onnx.ml" else version)
@@ -252,11 +252,11 @@ class Surgery:
     def opset(self) -> int:
         return next(int(o.version) for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
 
-    def rewire(self, old: str, new: str, but: Iterable[str] = ()) -> None:
-        """Make all readers of `old` read `new`, except the nodes whose first outputs are in `but`."""
-        spared = {*but}
+    def rewire(self, old: str, new: str, excluding: Iterable[str] = ()) -> None:
+        """Make all readers of `old` read `new`, except the nodes whose first outputs are in `excluding`."""
+        excluded = {*excluding}
         for node, slot in self.readers(old):
-            if not node.output or node.output[0] not in spared:
+            if not node.output or node.output[0] not in excluded:
                 node.input[slot] = new
 
     def after(self, value: str, make: Callable[[str], str]) -> str:
@@ -329,24 +329,24 @@ def sort_nodes(graph: Any, order: Callable[[int], float] = float) -> None:
     import heapq
 
     nodes = list(graph.node)
-    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    waits = [
-        {makers[name] for name in [*node.input, *captured(node)] if name in makers} - {place}
+    producers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    pending = [
+        {producers[name] for name in [*node.input, *captured(node)] if name in producers} - {place}
         for place, node in enumerate(nodes)
     ]
-    unlocks: dict[int, list[int]] = {}
-    for place, needed in enumerate(waits):
-        for maker in needed:
-            unlocks.setdefault(maker, []).append(place)
-    ready = [(order(place), place) for place, needed in enumerate(waits) if not needed]
+    dependents: dict[int, list[int]] = {}
+    for place, needed in enumerate(pending):
+        for producer in needed:
+            dependents.setdefault(producer, []).append(place)
+    ready = [(order(place), place) for place, needed in enumerate(pending) if not needed]
     heapq.heapify(ready)
     done = []
     while ready:
         _, place = heapq.heappop(ready)
         done.append(nodes[place])
-        for other in unlocks.get(place, ()):
-            waits[other].discard(place)
-            if not waits[other]:
+        for other in dependents.get(place, ()):
+            pending[other].discard(place)
+            if not pending[other]:
                 heapq.heappush(ready, (order(other), other))
     if len(done) != len(nodes):
         raise NoPlaceError("a circle")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.suite.command import Suite, run_suite
-from tools.tamper.cases import Case, run_apart
+from tools.tamper.cases import Case, run_isolated
 from tools.tamper.catalog import CERTAIN, KINDS
 from tools.tamper.report import render_markdown, render_text
 
@@ -12,13 +12,13 @@ SUITE = Suite(
     purpose="Tamper with small models in every known way, and count the cases that reconcile detects.",
     forms=("dynamic", "dynamo", "legacy", "fp16", "int8", "low"),
     titles=tuple(KINDS),
-    run=run_apart,
+    run=run_isolated,
     absent=lambda base, title, why: Case(base, title, "no place", why),
     is_wrong=lambda case: (
         case.status == "failed"
         or (case.status == "silent" and not case.is_at_positions and KINDS[case.kind].group in CERTAIN)
     ),
-    loud=frozenset({"failed"}),
+    always_printed=frozenset({"failed"}),
     text=render_text,
     markdown=render_markdown,
 )

@@ -15,17 +15,17 @@ from tools.tamper.kinds import kind
 from tools.tamper.unread import residuals, same_size
 
 
-def value_of(node: Any, name: str, default: Any = None) -> Any:
+def get_attribute(node: Any, name: str, default: Any = None) -> Any:
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
-def give(node: Any, name: str, value: Any) -> None:
+def set_attribute(node: Any, name: str, value: Any) -> None:
     kept = [a for a in node.attribute if a.name != name]
     del node.attribute[:]
     node.attribute.extend([*kept, helper.make_attribute(name, value)])
 
 
-def live(s: Surgery, *op_types: str) -> list[Any]:
+def live_nodes(s: Surgery, *op_types: str) -> list[Any]:
     needed, reached = s.live(), s.from_inputs()
     return [
         n
@@ -40,11 +40,11 @@ def changes(
     """Change one attribute of every such node that has it, or whose default is known."""
 
     def make(s: Surgery) -> None:
-        found = [n for n in live(s, *op_types) if value_of(n, name, default) is not None]
+        found = [n for n in live_nodes(s, *op_types) if get_attribute(n, name, default) is not None]
         if not found:
             raise NoPlaceError("no such node")
         for node in found:
-            give(node, name, change(value_of(node, name, default)))
+            set_attribute(node, name, change(get_attribute(node, name, default)))
 
     return make
 
@@ -70,11 +70,13 @@ kind("attributes/padding counted in pools")(
 @kind("attributes/pads of a convolution")
 def pads(s: Surgery) -> None:
     """Move the pads to one side, so that all sizes stay the same."""
-    found = [n for n in live(s, "Conv", "MaxPool", "ConvInteger") if any(value_of(n, "pads", []) or [])]
+    found = [
+        n for n in live_nodes(s, "Conv", "MaxPool", "ConvInteger") if any(get_attribute(n, "pads", []) or [])
+    ]
     node = s.pick(found, "no pads")
-    old = list(value_of(node, "pads"))
+    old = list(get_attribute(node, "pads"))
     half = len(old) // 2
-    give(node, "pads", [0] * half + [a + b for a, b in zip(old[:half], old[half:], strict=True)])
+    set_attribute(node, "pads", [0] * half + [a + b for a, b in zip(old[:half], old[half:], strict=True)])
 
 
 @kind("attributes/dilations of a convolution")
@@ -82,38 +84,40 @@ def dilations(s: Surgery) -> None:
     """Widen dilations and pads together, so that all sizes stay the same."""
     found = [
         n
-        for n in live(s, "Conv")
-        if any(value_of(n, "pads", []) or []) and max(value_of(n, "kernel_shape", [1])) == 3
+        for n in live_nodes(s, "Conv")
+        if any(get_attribute(n, "pads", []) or []) and max(get_attribute(n, "kernel_shape", [1])) == 3
     ]
     node = s.pick(found, "no kernel of 3")
-    give(node, "dilations", [2, 2])
-    give(node, "pads", [p + 1 for p in value_of(node, "pads")])
+    set_attribute(node, "dilations", [2, 2])
+    set_attribute(node, "pads", [p + 1 for p in get_attribute(node, "pads")])
 
 
 @kind("attributes/perm of a Transpose")
 def perm(s: Surgery) -> None:
     """Exchange two axes of one size."""
     found = []
-    for node in live(s, "Transpose"):
+    for node in live_nodes(s, "Transpose"):
         seen = s.seen.get(node.output[0])
         if seen is None:
             continue
         pairs = combinations(range(len(seen.shape)), 2)
         found += [(node, a, b) for a, b in pairs if seen.shape[a] == seen.shape[b] > 1]
     node, one, other = s.pick(found, "no two axes of a size")
-    order = list(value_of(node, "perm"))
+    order = list(get_attribute(node, "perm"))
     order[one], order[other] = order[other], order[one]
-    give(node, "perm", order)
+    set_attribute(node, "perm", order)
 
 
 @kind("attributes/Transpose of heads left out")
 def heads(s: Surgery) -> None:
     """Replace a Transpose by a Reshape to its output's size."""
-    found = [n for n in live(s, "Transpose") if n.output[0] in s.seen and len(s.seen[n.output[0]].shape) == 4]
+    found = [
+        n for n in live_nodes(s, "Transpose") if n.output[0] in s.seen and len(s.seen[n.output[0]].shape) == 4
+    ]
     node = s.pick(found, "no Transpose of four axes")
     shape = s.node("Shape", [node.output[0]])
     made = s.node("Reshape", [node.input[0], shape])
-    s.rewire(node.output[0], made, but=[shape])
+    s.rewire(node.output[0], made, excluding=[shape])
 
 
 @kind("attributes/order of a Concat")
@@ -121,7 +125,7 @@ def concat(s: Surgery) -> None:
     """Reverse the parts, also in the Concats of rotary positions."""
     found = [
         n
-        for n in live(s, "Concat")
+        for n in live_nodes(s, "Concat")
         if len(n.input) > 1 and n.output[0] in s.seen and len(s.seen[n.output[0]].shape) > 2
     ]
     node = s.pick(found, "no Concat of activations")
@@ -132,7 +136,7 @@ def concat(s: Surgery) -> None:
 
 @kind("attributes/bounds of a Clip")
 def clip(s: Surgery) -> None:
-    node = s.pick(live(s, "Clip", "Relu"), "no Clip nor Relu")
+    node = s.pick(live_nodes(s, "Clip", "Relu"), "no Clip nor Relu")
     node.op_type = "Clip"
     seen = s.seen[node.output[0]]
     del node.input[1:]
@@ -156,13 +160,13 @@ SWAPS = {
 
 @kind("attributes/an activation replaced by another")
 def activation(s: Surgery) -> None:
-    node = s.pick(live(s, "Relu", "Gelu", "Tanh", "Erf", "Sigmoid", "LeakyRelu"), "no activation")
+    node = s.pick(live_nodes(s, "Relu", "Gelu", "Tanh", "Erf", "Sigmoid", "LeakyRelu"), "no activation")
     swap(node)
 
 
 @kind("attributes/every activation replaced by another")
 def activations(s: Surgery) -> None:
-    found = live(s, "Relu", "Gelu", "Tanh", "Erf", "Sigmoid", "LeakyRelu")
+    found = live_nodes(s, "Relu", "Gelu", "Tanh", "Erf", "Sigmoid", "LeakyRelu")
     if not found:
         raise NoPlaceError("no activation")
     for node in found:
@@ -171,7 +175,7 @@ def activations(s: Surgery) -> None:
 
 @kind("attributes/a pool or mean replaced by another")
 def pool(s: Surgery) -> None:
-    found = live(s, "MaxPool", "GlobalAveragePool", "ReduceMean")
+    found = live_nodes(s, "MaxPool", "GlobalAveragePool", "ReduceMean")
     node = s.pick(found, "no pool")
     swap(node)
     if node.op_type == "AveragePool":
@@ -206,23 +210,23 @@ def bias_subtracted(s: Surgery) -> None:
 def reduced(s: Surgery) -> None:
     stored = s.stored()
     found = []
-    for node in live(s, "ReduceMean", "ReduceSum", "ReduceMax"):
+    for node in live_nodes(s, "ReduceMean", "ReduceSum", "ReduceMax"):
         seen = s.seen.get(node.input[0])
         axes = (
             list(s.array(node.input[1]))
             if len(node.input) > 1 and node.input[1] in stored
-            else value_of(node, "axes")
+            else get_attribute(node, "axes")
         )
         if seen is None or not axes or len(axes) != 1 or len(seen.shape) < 3:
             continue
-        if value_of(node, "keepdims", 1):
+        if get_attribute(node, "keepdims", 1):
             found.append((node, axes[0], len(seen.shape)))
     node, axis, rank = s.pick(found, "no mean")
     other = [1] if axis in (-1, rank - 1) else [rank - 1]
     if len(node.input) > 1:
         node.input[1] = s.add(np.array(other, np.int64))
     else:
-        give(node, "axes", other)
+        set_attribute(node, "axes", other)
 
 
 # Constants
@@ -265,7 +269,7 @@ kind("attributes/a mask's constant made small")(constants(("Where", "Mul"), 1e-3
 
 @kind("attributes/attention's scores scaled")
 def scores(s: Surgery) -> None:
-    node = s.pick(live(s, "Softmax"), "no Softmax")
+    node = s.pick(live_nodes(s, "Softmax"), "no Softmax")
     seen = s.seen.get(node.input[0])
     if seen is None:
         raise NoPlaceError("no scores")
@@ -278,7 +282,7 @@ def unmasked(s: Surgery) -> None:
     """Skip the Add before Softmax, whose other term is the mask."""
     producers = s.producers()
     found = []
-    for node in live(s, "Softmax"):
+    for node in live_nodes(s, "Softmax"):
         add = producers.get(node.input[0])
         if add is not None and add.op_type == "Add" and same_size(s, add.input[0], add.output[0]):
             found.append((node, add.input[0]))
@@ -290,7 +294,7 @@ def unmasked(s: Surgery) -> None:
 
 @kind("attributes/mask's sides exchanged")
 def mask_sides(s: Surgery) -> None:
-    found = live(s, "Where")
+    found = live_nodes(s, "Where")
     node = s.pick(found, "no Where")
     first, second = node.input[1], node.input[2]
     node.input[1], node.input[2] = second, first
@@ -315,7 +319,7 @@ def comparison(s: Surgery) -> None:
 def index(s: Surgery) -> None:
     stored = s.stored()
     found = []
-    for node in live(s, "Gather"):
+    for node in live_nodes(s, "Gather"):
         tensor = stored.get(node.input[1])
         seen = s.seen.get(node.input[0])
         if tensor is None or seen is None or int(np.prod(tensor.dims)) != 1 or seen.dtype == "int64":
@@ -330,7 +334,7 @@ def index(s: Surgery) -> None:
 def sliced(s: Surgery) -> None:
     """Exchange the bounds of two Slices of one value."""
     by_value: dict[str, list[Any]] = {}
-    for node in live(s, "Slice"):
+    for node in live_nodes(s, "Slice"):
         if node.output[0] in s.seen and s.seen[node.output[0]].dtype.startswith("float"):
             by_value.setdefault(node.input[0], []).append(node)
     pairs = [
@@ -345,7 +349,7 @@ def sliced(s: Surgery) -> None:
 
 @kind("attributes/rotary cosine and sine exchanged")
 def rotary(s: Surgery) -> None:
-    found = live(s, "Cos", "Sin")
+    found = live_nodes(s, "Cos", "Sin")
     if not found:
         raise NoPlaceError("no rotary positions")
     for node in found:

@@ -258,28 +258,30 @@ def function(s: Surgery, nodes: list[Any], attributes: list[str]) -> str:
     name = s.fresh("Fn")
     opset = [helper.make_opsetid("", s.opset)]
     s.model.functions.append(helper.make_function(_OURS, name, [], ["y"], nodes, opset, attributes))
-    s.uses(_OURS)
+    s.import_domain(_OURS)
     return name
 
 
 def function_body(s: Surgery, shape: tuple[int, ...]) -> str:
-    held = helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(draw(s, shape)))
-    return s.node(function(s, [held], []), [], domain=_OURS)
+    stored = helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(draw(s, shape)))
+    return s.node(function(s, [stored], []), [], domain=_OURS)
 
 
 def function_attribute(s: Surgery, shape: tuple[int, ...]) -> str:
-    held = helper.make_node("Constant", [], ["y"])
-    held.attribute.append(
+    stored = helper.make_node("Constant", [], ["y"])
+    stored.attribute.append(
         onnx.AttributeProto(name="value_floats", type=onnx.AttributeProto.FLOATS, ref_attr_name="w")
     )
-    value = s.node(function(s, [held], ["w"]), [], domain=_OURS, w=draw(s, shape).reshape(-1).tolist())
+    value = s.node(function(s, [stored], ["w"]), [], domain=_OURS, w=draw(s, shape).reshape(-1).tolist())
     return shaped(s, value, shape)
 
 
 def function_integers(s: Surgery, shape: tuple[int, ...]) -> str:
-    held = helper.make_node("Constant", [], ["i"], value=numpy_helper.from_array(integers(s, shape, np.int8)))
+    stored = helper.make_node(
+        "Constant", [], ["i"], value=numpy_helper.from_array(integers(s, shape, np.int8))
+    )
     cast = helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)
-    return scaled(s, s.node(function(s, [held, cast], []), [], domain=_OURS))
+    return scaled(s, s.node(function(s, [stored, cast], []), [], domain=_OURS))
 
 
 def sines(s: Surgery, shape: tuple[int, ...]) -> str:
@@ -458,21 +460,23 @@ def if_on_input(s: Surgery, shape: tuple[int, ...]) -> str:
 
 def loop_body(s: Surgery, shape: tuple[int, ...]) -> str:
     tensor = numpy_helper.from_array(draw(s, shape), "")
-    step, going, carried, out, held = (s.fresh(n) for n in ("step", "going", "carried", "out", "held"))
+    iteration, condition, carried, out, weight = (
+        s.fresh(n) for n in ("step", "going", "carried", "out", "held")
+    )
     graph = helper.make_graph(
         [
-            helper.make_node("Constant", [], [held], value=tensor),
-            helper.make_node("Add", [carried, held], [out]),
-            helper.make_node("Identity", [going], [f"{going}_out"]),
+            helper.make_node("Constant", [], [weight], value=tensor),
+            helper.make_node("Add", [carried, weight], [out]),
+            helper.make_node("Identity", [condition], [f"{condition}_out"]),
         ],
         "loop",
         [
-            helper.make_tensor_value_info(step, TensorProto.INT64, []),
-            helper.make_tensor_value_info(going, TensorProto.BOOL, []),
+            helper.make_tensor_value_info(iteration, TensorProto.INT64, []),
+            helper.make_tensor_value_info(condition, TensorProto.BOOL, []),
             helper.make_tensor_value_info(carried, TensorProto.FLOAT, list(shape)),
         ],
         [
-            helper.make_tensor_value_info(f"{going}_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info(f"{condition}_out", TensorProto.BOOL, []),
             helper.make_tensor_value_info(out, TensorProto.FLOAT, list(shape)),
         ],
     )
@@ -483,11 +487,11 @@ def loop_body(s: Surgery, shape: tuple[int, ...]) -> str:
 
 def scan_body(s: Surgery, shape: tuple[int, ...]) -> str:
     rows, width = int(np.prod(shape[:-1])), shape[-1]
-    part, out, held, state = (s.fresh(n) for n in ("part", "out", "held", "state"))
-    tensor = numpy_helper.from_array(draw(s, (width,)), held)
+    part, out, weight, state = (s.fresh(n) for n in ("part", "out", "held", "state"))
+    tensor = numpy_helper.from_array(draw(s, (width,)), weight)
     graph = helper.make_graph(
         [
-            helper.make_node("Mul", [part, held], [out]),
+            helper.make_node("Mul", [part, weight], [out]),
             helper.make_node("Identity", [state], [f"{state}_out"]),
         ],
         "scan",
@@ -598,8 +602,8 @@ def steps_of_a_loop(s: Surgery, shape: tuple[int, ...]) -> str:
         ],
     )
     size = int(np.prod(shape))
-    given = [s.add(np.array(size, np.int64)), "", s.add(np.float32(0.3).reshape(()))]
-    s.node("Loop", given, outputs=2, body=body)
+    inputs = [s.add(np.array(size, np.int64)), "", s.add(np.float32(0.3).reshape(()))]
+    s.node("Loop", inputs, outputs=2, body=body)
     return shaped(s, s.graph.node[-1].output[1], shape)
 
 

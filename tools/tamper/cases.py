@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tools.matrix.isolated import first_line
-from tools.suite.apart import answer_apart
+from tools.suite.apart import map_isolated
 from tools.suite.bases import Base
 from tools.suite.judging import Judge, Judgement
 from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NoPlaceError, Seen, Surgery
 from tools.tamper.catalog import KINDS
 
-__all__ = ["CHANGED", "Case", "run_apart", "run_cases"]
+__all__ = ["CHANGED", "Case", "run_cases", "run_isolated"]
 
 Status = Literal["told", "silent", "unchanged", "no place", "does not run", "failed"]
 CHANGED = 1e-4
@@ -44,16 +44,18 @@ class Case:
     @property
     def is_at_positions(self) -> bool:
         """Whether it passes only on sides that compared codes at positions: against a manifest alone."""
-        return self.status == "silent" and self.judgement is not None and self.judgement.is_told_of_all
+        return (
+            self.status == "silent" and self.judgement is not None and self.judgement.is_refused_on_all_values
+        )
 
     @property
     def counts(self) -> bool:
         return self.status in ("told", "silent", "failed")
 
 
-def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
+def run_isolated(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
     """Do the same as `run_cases` in a separate process; a crash costs one case."""
-    return answer_apart(
+    return map_isolated(
         run_cases, kinds, folder, base, seed, killed=lambda kind, why: Case(base, kind, "does not run", why)
     )
 
@@ -104,10 +106,10 @@ def _run(
     if change < CHANGED:
         return Case(base, kind, "unchanged", change=change)
     path.write_bytes(tampered.SerializeToString())
-    return judged(base, kind, change, judge, path)
+    return judge_case(base, kind, change, judge, path)
 
 
-def judged(base: Base, kind: str, change: float, judge: Judge, path: Path) -> Case:
+def judge_case(base: Base, kind: str, change: float, judge: Judge, path: Path) -> Case:
     from analyzer import OnnxLedgerError
 
     try:
@@ -116,5 +118,5 @@ def judged(base: Base, kind: str, change: float, judge: Judge, path: Path) -> Ca
         return Case(base, kind, "told", f"refused: {first_line(error)}", change)
     except Exception as error:  # noqa: BLE001  a defect of the analyzer, to be seen in the table
         return Case(base, kind, "failed", first_line(error), change)
-    status: Status = "told" if judgement.told else "silent"
+    status: Status = "told" if judgement.is_refused else "silent"
     return Case(base, kind, status, judgement.manifest.reason(), change, judgement)

@@ -14,7 +14,7 @@ from tools.tamper.kinds import kind
 Array = npt.NDArray[Any]
 
 
-def moved(array: Array, where: Array, by: Array | float) -> Array:
+def add_at(array: Array, where: Array, by: Array | float) -> Array:
     """Return the array with something added at those flat positions; codes stay within their type."""
     flat = array.reshape(-1).copy()
     if array.dtype.kind == "f":
@@ -48,38 +48,38 @@ def normal(s: Surgery, size: int, scale: float = 0.3) -> Array:
 
 @kind("content/one element")
 def one_element(s: Surgery) -> None:
-    change(s, lambda w: moved(w, np.array([s.random.integers(w.size)]), 4.0))
+    change(s, lambda w: add_at(w, np.array([s.random.integers(w.size)]), 4.0))
 
 
 @kind("content/last element")
 def last_element(s: Surgery) -> None:
-    change(s, lambda w: moved(w, np.array([w.size - 1]), 4.0))
+    change(s, lambda w: add_at(w, np.array([w.size - 1]), 4.0))
 
 
 @kind("content/second element")
 def second_element(s: Surgery) -> None:
-    change(s, lambda w: moved(w, np.array([1]), 4.0))
+    change(s, lambda w: add_at(w, np.array([1]), 4.0))
 
 
 @kind("content/noise on one tensor")
 def noise(s: Surgery) -> None:
-    change(s, lambda w: moved(w, np.arange(w.size), normal(s, w.size)))
+    change(s, lambda w: add_at(w, np.arange(w.size), normal(s, w.size)))
 
 
 @kind("content/noise on every tensor")
 def noise_everywhere(s: Surgery) -> None:
-    everywhere(s, lambda w: moved(w, np.arange(w.size), normal(s, w.size)))
+    everywhere(s, lambda w: add_at(w, np.arange(w.size), normal(s, w.size)))
 
 
 @kind("content/noise but at evenly spaced places")
 def noise_between(s: Surgery) -> None:
     def make(w: Array) -> Array:
-        spared = {
+        excluded = {
             *np.linspace(0, w.size - 1, 64).astype(int),
             *np.linspace(0, w.size - 1, 64).round().astype(int),
         }
-        where = np.setdiff1d(np.arange(w.size), [*spared])
-        return moved(w, where, normal(s, where.size))
+        where = np.setdiff1d(np.arange(w.size), [*excluded])
+        return add_at(w, where, normal(s, where.size))
 
     change(s, make)
 
@@ -88,7 +88,7 @@ def noise_between(s: Surgery) -> None:
 def noise_off_diagonal(s: Surgery) -> None:
     def make(w: Array) -> Array:
         where = np.flatnonzero(~np.eye(len(w), dtype=bool))
-        return moved(w, where, normal(s, where.size))
+        return add_at(w, where, normal(s, where.size))
 
     change(s, make, s.square())
 
@@ -160,7 +160,7 @@ def replaced_block(s: Surgery) -> None:
         if w.ndim != 2 or min(w.shape) < 8:
             raise NoPlaceError("no block")
         places = np.arange(w.size).reshape(w.shape)[-8:, -8:].reshape(-1)
-        return moved(w, places, normal(s, 64, 1.0))
+        return add_at(w, places, normal(s, 64, 1.0))
 
     change(s, make)
 
@@ -179,7 +179,7 @@ def copied_over(s: Surgery) -> None:
 @kind("content/bias changed")
 def changed_bias(s: Surgery) -> None:
     vector = s.pick(s.vectors("Add", "Gemm", "Conv"), "no bias")
-    s.store(vector.tensor, moved(s.array(vector.tensor), np.array([3]), 3.0))
+    s.store(vector.tensor, add_at(s.array(vector.tensor), np.array([3]), 3.0))
 
 
 @kind("content/bias of zeros")
@@ -193,7 +193,7 @@ def changed_norm(s: Surgery) -> None:
     names = ("LayerNormalization", "BatchNormalization", "Mul", "SimplifiedLayerNormalization")
     vector = s.pick(s.vectors(*names), "no norm")
     array = s.array(vector.tensor)
-    s.store(vector.tensor, moved(array, np.arange(0, array.size, 2), 1.0))
+    s.store(vector.tensor, add_at(array, np.arange(0, array.size, 2), 1.0))
 
 
 @kind("content/norm of ones")
@@ -205,7 +205,7 @@ def ones_norm(s: Surgery) -> None:
 
 @kind("content/fine-tuned by 1 %")
 def tuned(s: Surgery) -> None:
-    everywhere(s, lambda w: moved(w, np.arange(w.size), 0.03 * s.random.standard_normal(w.size)))
+    everywhere(s, lambda w: add_at(w, np.arange(w.size), 0.03 * s.random.standard_normal(w.size)))
 
 
 @kind("content/pruned to half")
@@ -238,7 +238,7 @@ def codes_jittered(s: Surgery) -> None:
     product = s.pick(codes(s), "no codes")
     w = s.array(product.tensor)
     steps = s.random.integers(1, 3, w.size) * s.random.choice([-1, 1], w.size)
-    s.store(product.tensor, moved(w, np.arange(w.size), steps / 20))
+    s.store(product.tensor, add_at(w, np.arange(w.size), steps / 20))
 
 
 @kind("content/one nibble of four-bit codes")
@@ -326,11 +326,11 @@ def exchanged(w: Array, first: int, second: int) -> Array:
 # Orientation
 
 
-def turned(s: Surgery, product: Product) -> None:
+def transpose_stored(s: Surgery, product: Product) -> None:
     s.store(product.tensor, np.ascontiguousarray(s.array(product.tensor).T))
 
 
-def plain(s: Surgery, product: Product, hint: str) -> None:
+def remove_name(s: Surgery, product: Product, hint: str) -> None:
     """Rename a tensor, and remove its value_info with all notes."""
     name = s.fresh(hint)
     for node, slot in s.readers(product.tensor):
@@ -346,14 +346,14 @@ def plain(s: Surgery, product: Product, hint: str) -> None:
 
 @kind("orientation/square weight transposed under its name")
 def transposed(s: Surgery) -> None:
-    turned(s, s.pick(s.square(), "no square weight"))
+    transpose_stored(s, s.pick(s.square(), "no square weight"))
 
 
 @kind("orientation/square weight transposed under no name")
 def transposed_nameless(s: Surgery) -> None:
     product = s.pick(s.square(), "no square weight")
-    turned(s, product)
-    plain(s, product, "onnx::MatMul_907")
+    transpose_stored(s, product)
+    remove_name(s, product, "onnx::MatMul_907")
 
 
 @kind("orientation/every square weight transposed")
@@ -362,7 +362,7 @@ def all_transposed(s: Surgery) -> None:
     if not found:
         raise NoPlaceError("no square weight")
     for product in found.values():
-        turned(s, product)
+        transpose_stored(s, product)
 
 
 @kind("orientation/every square weight transposed under no name")
@@ -371,8 +371,8 @@ def all_transposed_nameless(s: Surgery) -> None:
     if not found:
         raise NoPlaceError("no square weight")
     for product in found.values():
-        turned(s, product)
-        plain(s, product, "val_907")
+        transpose_stored(s, product)
+        remove_name(s, product, "val_907")
 
 
 @kind("orientation/Transpose put before a square weight's product")
@@ -394,10 +394,10 @@ def transpose_removed(s: Surgery) -> None:
 @kind("orientation/transB of a square Gemm turned")
 def gemm_turned(s: Surgery) -> None:
     product = s.pick([p for p in s.square() if p.node.op_type == "Gemm"], "no square Gemm")
-    set_gemm(product.node)
+    flip_trans_b(product.node)
 
 
-def set_gemm(node: Any) -> None:
+def flip_trans_b(node: Any) -> None:
     import onnx
 
     old = {a.name: a.i for a in node.attribute}.get("transB", 0)

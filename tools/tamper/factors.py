@@ -54,15 +54,15 @@ def recode(s: Surgery, product: Product, function: Function) -> None:
     values = np.asarray(function((codes - zero) * steps), np.float64)
     others = tuple(a for a in range(codes.ndim) if steps.size == 1 or a != axis)
     info = np.iinfo(codes.dtype)
-    room = min(info.max - float(zero.max()), float(zero.min()) - info.min)
-    fresh = np.abs(values).max(axis=others, keepdims=steps.size > 1) / max(room, 1.0)
-    made = np.clip(np.rint(values / fresh + zero), info.min, info.max).astype(codes.dtype)
-    check_other((made - zero) * fresh, (codes - zero) * steps, fresh)
-    s.store(product.tensor, made)
-    s.store(scale, np.asarray(fresh, s.array(scale).dtype).reshape(s.array(scale).shape))
+    code_range = min(info.max - float(zero.max()), float(zero.min()) - info.min)
+    new_scales = np.abs(values).max(axis=others, keepdims=steps.size > 1) / max(code_range, 1.0)
+    new_codes = np.clip(np.rint(values / new_scales + zero), info.min, info.max).astype(codes.dtype)
+    require_change((new_codes - zero) * new_scales, (codes - zero) * steps, new_scales)
+    s.store(product.tensor, new_codes)
+    s.store(scale, np.asarray(new_scales, s.array(scale).dtype).reshape(s.array(scale).shape))
 
 
-def check_other(values: Array, before: Array, step: Array) -> None:
+def require_change(values: Array, before: Array, step: Array) -> None:
     """Check that the codes mean other values than before: at least one differs by more than a step.
 
     Raises:
@@ -80,12 +80,14 @@ def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> No
     low, high = (codes & 15).astype(np.float64), (codes >> 4).astype(np.float64)
     block = np.stack([low, high], -1).reshape(*codes.shape[:2], -1) - 8
     values = np.asarray(function(block * scale.reshape(*codes.shape[:2], 1).astype(np.float64)), np.float64)
-    fresh = np.abs(values).max(-1, keepdims=True) / 7
-    made = np.clip(np.rint(values / np.where(fresh == 0, 1, fresh)) + 8, 0, 15).astype(np.uint8)
-    check_other((made - 8.0) * fresh, block * scale.reshape(*codes.shape[:2], 1), fresh)
-    made = made.reshape(*codes.shape, 2)
-    s.store(node.input[1], made[..., 0] | (made[..., 1] << 4))
-    s.store(node.input[2], fresh.reshape(scale.shape).astype(scale.dtype))
+    new_scales = np.abs(values).max(-1, keepdims=True) / 7
+    new_codes = np.clip(np.rint(values / np.where(new_scales == 0, 1, new_scales)) + 8, 0, 15).astype(
+        np.uint8
+    )
+    require_change((new_codes - 8.0) * new_scales, block * scale.reshape(*codes.shape[:2], 1), new_scales)
+    new_codes = new_codes.reshape(*codes.shape, 2)
+    s.store(node.input[1], new_codes[..., 0] | (new_codes[..., 1] << 4))
+    s.store(node.input[2], new_scales.reshape(scale.shape).astype(scale.dtype))
 
 
 def transform(s: Surgery, products: list[Product], function: Function) -> None:

@@ -17,10 +17,10 @@ from tools.tamper.planted import add_product, add_vector, pick_activation
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 ORIGINAL = "pkg.torch.onnx.original_node_name"
 FOLDED = "pkg.onnxscript.optimizer.folded_from"
-Noting = Callable[[Surgery, str], dict[str, str]]
+NoteMaker = Callable[[Surgery, str], dict[str, str]]
 
 
-def note(
+def add_notes(
     s: Surgery, name: str, notes: dict[str, str], shape: tuple[int, ...], element: int = TensorProto.FLOAT
 ) -> None:
     """Write notes as the exporter does: on the value, and on the tensor."""
@@ -47,7 +47,7 @@ def rename(s: Surgery, tensor: str, name: str) -> str:
 def forge(
     s: Surgery,
     name: str | None = None,
-    noting: Noting | None = None,
+    make_notes: NoteMaker | None = None,
     *,
     vector: bool = False,
     integers: bool = False,
@@ -60,9 +60,9 @@ def forge(
         if integers:
             array = np.rint(array * 250).astype(np.int64)
         tensor = z.add(array)
-        if noting is not None:
+        if make_notes is not None:
             element = TensorProto.INT64 if integers else TensorProto.FLOAT
-            note(z, tensor, noting(z, tensor), shape, element)
+            add_notes(z, tensor, make_notes(z, tensor), shape, element)
         made.append(tensor)
         if not integers:
             return tensor
@@ -79,22 +79,22 @@ def forge(
                 info.name = name
 
 
-def a_parameter(s: Surgery) -> str:
+def pick_parameter(s: Surgery) -> str:
     """Return the name of a parameter that the file stores under its own name, else a plausible name."""
     dotted = [t.name for t in s.graph.initializer if "." in t.name and t.name.endswith(("weight", "bias"))]
     return str(s.pick(sorted(dotted))) if dotted else "encoder.layer.0.dense.weight"
 
 
-def scope(s: Surgery) -> str:
-    return a_parameter(s).rpartition(".")[0]
+def pick_scope(s: Surgery) -> str:
+    return pick_parameter(s).rpartition(".")[0]
 
 
 # Notes
 
-NOTES: dict[str, Noting] = {
-    "folded_from naming a parameter": lambda s, _: {FOLDED: f"['{a_parameter(s)}']"},
+NOTES: dict[str, NoteMaker] = {
+    "folded_from naming a parameter": lambda s, _: {FOLDED: f"['{pick_parameter(s)}']"},
     "folded_from naming several parameters": lambda s, _: {
-        FOLDED: f"['{a_parameter(s)}', '{a_parameter(s)}']"
+        FOLDED: f"['{pick_parameter(s)}', '{pick_parameter(s)}']"
     },
     "folded_from naming nothing": lambda s, _: {FOLDED: "[]"},
     "folded_from naming a value": lambda s, _: {FOLDED: "['val_3', 'val_4']"},
@@ -103,62 +103,64 @@ NOTES: dict[str, Noting] = {
     "InputSpec kind CUSTOM_OBJ": lambda s, _: {KIND: "CUSTOM_OBJ", ORIGINAL: "obj_table"},
     "InputSpec kind PARAMETER of a real one": lambda s, _: {
         KIND: "PARAMETER",
-        ORIGINAL: "p_" + a_parameter(s).replace(".", "_"),
+        ORIGINAL: "p_" + pick_parameter(s).replace(".", "_"),
     },
 }
 
 
-def noted(noting: Noting, *, vector: bool = False, integers: bool = False) -> Callable[[Surgery], None]:
-    return lambda s: forge(s, None, noting, vector=vector, integers=integers)
+def forge_notes(
+    make_notes: NoteMaker, *, vector: bool = False, integers: bool = False
+) -> Callable[[Surgery], None]:
+    return lambda s: forge(s, None, make_notes, vector=vector, integers=integers)
 
 
-for _title, _noting in NOTES.items():
-    kind(f"forged/note {_title}")(noted(_noting))
+for _title, _make_notes in NOTES.items():
+    kind(f"forged/note {_title}")(forge_notes(_make_notes))
 for _title in ("folded_from naming a parameter", "InputSpec kind BUFFER", "InputSpec kind CONSTANT_TENSOR"):
-    kind(f"forged/note {_title}, as a bias")(noted(NOTES[_title], vector=True))
-    kind(f"forged/note {_title}, as integers")(noted(NOTES[_title], integers=True))
+    kind(f"forged/note {_title}, as a bias")(forge_notes(NOTES[_title], vector=True))
+    kind(f"forged/note {_title}, as integers")(forge_notes(NOTES[_title], integers=True))
 
 # Names
 
 NAMES: dict[str, Callable[[Surgery], str]] = {
     "position_ids": lambda s: "embeddings.position_ids",
-    "position_ids of a module": lambda s: f"{scope(s)}.position_ids",
+    "position_ids of a module": lambda s: f"{pick_scope(s)}.position_ids",
     "token_type_ids": lambda s: "bert.embeddings.token_type_ids",
     "inv_freq": lambda s: "model.rotary_emb.inv_freq",
     "original_inv_freq": lambda s: "model.rotary_emb.original_inv_freq",
-    "running_mean": lambda s: f"{scope(s)}.running_mean",
-    "running_var": lambda s: f"{scope(s)}.running_var",
-    "num_batches_tracked": lambda s: f"{scope(s)}.num_batches_tracked",
+    "running_mean": lambda s: f"{pick_scope(s)}.running_mean",
+    "running_var": lambda s: f"{pick_scope(s)}.running_var",
+    "num_batches_tracked": lambda s: f"{pick_scope(s)}.num_batches_tracked",
     "attn.bias": lambda s: "transformer.h.0.attn.bias",
     "attn.masked_bias": lambda s: "transformer.h.0.attn.masked_bias",
     "causal_mask": lambda s: "causal_mask",
-    "a parameter's, dotted": lambda s: f"{scope(s)}.adapter.weight",
-    "a parameter's with _1": lambda s: f"{a_parameter(s)}_1",
-    "a parameter's with _transposed": lambda s: f"{a_parameter(s)}_transposed",
-    "a quantizer's _scale": lambda s: f"{a_parameter(s)}_scale",
-    "a quantizer's _zero_point": lambda s: f"{a_parameter(s)}_zero_point",
-    "a quantizer's _quantized": lambda s: f"{a_parameter(s)}_quantized",
+    "a parameter's, dotted": lambda s: f"{pick_scope(s)}.adapter.weight",
+    "a parameter's with _1": lambda s: f"{pick_parameter(s)}_1",
+    "a parameter's with _transposed": lambda s: f"{pick_parameter(s)}_transposed",
+    "a quantizer's _scale": lambda s: f"{pick_parameter(s)}_scale",
+    "a quantizer's _zero_point": lambda s: f"{pick_parameter(s)}_zero_point",
+    "a quantizer's _quantized": lambda s: f"{pick_parameter(s)}_quantized",
     "a Constant's output": lambda s: "/Constant_3_output_0",
     "a layer's Constant's output": lambda s: "/encoder/layer.0/attention/self/Constant_7_output_0",
     "a legacy weight's": lambda s: "onnx::MatMul_1234",
     "a folded weight's": lambda s: "val_1234",
     "lifted_tensor": lambda s: "lifted_tensor_0",
-    "relative_position_index": lambda s: f"{scope(s)}.relative_position_index",
+    "relative_position_index": lambda s: f"{pick_scope(s)}.relative_position_index",
     "shape": lambda s: "shape_of_x",
     "axes": lambda s: "axes_0",
 }
 
 
-def named(
+def forge_name(
     name: Callable[[Surgery], str], *, vector: bool = False, integers: bool = False
 ) -> Callable[[Surgery], None]:
     return lambda s: forge(s, name(s), vector=vector, integers=integers)
 
 
 for _title, _name in NAMES.items():
-    kind(f"forged/name {_title}")(named(_name))
+    kind(f"forged/name {_title}")(forge_name(_name))
 for _title in ("position_ids", "inv_freq", "running_mean", "attn.bias", "a Constant's output"):
-    kind(f"forged/name {_title}, as a bias")(named(NAMES[_title], vector=True))
+    kind(f"forged/name {_title}, as a bias")(forge_name(NAMES[_title], vector=True))
 for _title in (
     "position_ids",
     "token_type_ids",
@@ -168,7 +170,7 @@ for _title in (
     "relative_position_index",
     "shape",
 ):
-    kind(f"forged/name {_title}, as integers")(named(NAMES[_title], integers=True))
+    kind(f"forged/name {_title}, as integers")(forge_name(NAMES[_title], integers=True))
 
 
 @kind("forged/quantization annotation")

@@ -81,8 +81,8 @@ def shape_only(s: Surgery, names: list[str]) -> None:
     """Read only their sizes, and add the sizes times zero to an activation."""
     sizes = [s.node("Size", [name]) for name in names]
     total = s.node("Sum", [s.node("Cast", [size], to=TensorProto.FLOAT) for size in sizes])
-    nothing = s.node("Mul", [total, s.add(np.float32(0).reshape(()))])
-    into_path(s, nothing)
+    zero_value = s.node("Mul", [total, s.add(np.float32(0).reshape(()))])
+    add_to_activation(s, zero_value)
 
 
 def times_zero(s: Surgery, names: list[str]) -> None:
@@ -93,8 +93,8 @@ def times_zero(s: Surgery, names: list[str]) -> None:
         if s.stored()[name].data_type != TensorProto.FLOAT:
             value = s.node("Cast", [name], to=TensorProto.FLOAT)
         sums.append(s.node("ReduceSum", [value], keepdims=0))
-    nothing = s.node("Mul", [s.node("Sum", sums), s.add(np.float32(0).reshape(()))])
-    into_path(s, nothing)
+    zero_value = s.node("Mul", [s.node("Sum", sums), s.add(np.float32(0).reshape(()))])
+    add_to_activation(s, zero_value)
 
 
 def never_chosen(s: Surgery, names: list[str]) -> None:
@@ -106,15 +106,15 @@ def never_chosen(s: Surgery, names: list[str]) -> None:
             value = s.node("Cast", [name], to=TensorProto.FLOAT)
         sums.append(s.node("ReduceMean", [value], keepdims=0))
     zero = s.add(np.float32(0).reshape(()))
-    into_path(s, s.node("Where", [s.add(np.array(False)), s.node("Sum", sums), zero]))
+    add_to_activation(s, s.node("Where", [s.add(np.array(False)), s.node("Sum", sums), zero]))
 
 
-def into_path(s: Surgery, nothing: str) -> None:
+def add_to_activation(s: Surgery, zero_value: str) -> None:
     reached = s.activations()
     value = s.pick(reached, "no activation")
     if s.seen[value].dtype != "float32":
-        nothing = s.node("Cast", [nothing], to=s.element(value))
-    s.after(value, lambda x: s.node("Add", [x, nothing]))
+        zero_value = s.node("Cast", [zero_value], to=s.element(value))
+    s.after(value, lambda x: s.node("Add", [x, zero_value]))
 
 
 def untaken_branch(s: Surgery, names: list[str]) -> None:
@@ -136,12 +136,12 @@ def untaken_branch(s: Surgery, names: list[str]) -> None:
         sums.append(total)
     nodes.append(helper.make_node("Sum", sums, [other]))
     untaken = helper.make_graph(nodes, "untaken", [], [info(other, TensorProto.FLOAT, [])])
-    into_path(s, s.node("If", [s.add(np.array(True))], then_branch=taken, else_branch=untaken))
+    add_to_activation(s, s.node("If", [s.add(np.array(True))], then_branch=taken, else_branch=untaken))
 
 
 def untaken_initializers(s: Surgery, names: list[str]) -> None:
     """Do the same, and make them initializers of the untaken branch."""
-    sweep(s)
+    remove_dead_moves(s)
     stored = s.stored()
     moved = [stored[name] for name in names if not s.readers(name)]
     if not moved:
@@ -152,10 +152,10 @@ def untaken_initializers(s: Surgery, names: list[str]) -> None:
     )
     for tensor in moved:
         branch.initializer.append(tensor)
-    drop(s, [tensor.name for tensor in moved])
+    remove_tensors(s, [tensor.name for tensor in moved])
 
 
-def sweep(s: Surgery) -> None:
+def remove_dead_moves(s: Surgery) -> None:
     """Remove nodes that only move a value without readers."""
     outputs = {output.name for output in s.graph.output}
     dead: list[Any] = [None]
@@ -169,7 +169,7 @@ def sweep(s: Surgery) -> None:
             s.remove(node)
 
 
-def drop(s: Surgery, names: list[str]) -> None:
+def remove_tensors(s: Surgery, names: list[str]) -> None:
     for tensor in [t for t in s.graph.initializer if t.name in names]:
         s.graph.initializer.remove(tensor)
     for node in [n for n in s.nodes if n.op_type == "Constant" and n.output[0] in names]:
@@ -178,7 +178,7 @@ def drop(s: Surgery, names: list[str]) -> None:
 
 def uncalled_function(s: Surgery, names: list[str]) -> None:
     """Store them as Constants of a local function without callers."""
-    sweep(s)
+    remove_dead_moves(s)
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
     if not unread:
@@ -188,13 +188,13 @@ def uncalled_function(s: Surgery, names: list[str]) -> None:
     s.model.functions.append(
         helper.make_function("local", "Weights", [], ["y"], nodes, [helper.make_opsetid("", s.opset)])
     )
-    s.uses("local")
-    drop(s, unread)
+    s.import_domain("local")
+    remove_tensors(s, unread)
 
 
 def training(s: Surgery, names: list[str]) -> None:
     """Store them in the file's training_info."""
-    sweep(s)
+    remove_dead_moves(s)
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
     if not unread:
@@ -206,7 +206,7 @@ def training(s: Surgery, names: list[str]) -> None:
     info.algorithm.node.append(helper.make_node("Identity", [unread[0]], [value]))
     info.algorithm.output.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, None))
     s.model.training_info.append(info)
-    drop(s, unread)
+    remove_tensors(s, unread)
 
 
 def unread(s: Surgery, names: list[str]) -> None:
@@ -222,7 +222,7 @@ def sliced_to_nothing(s: Surgery, names: list[str]) -> None:
         if s.stored()[name].data_type != TensorProto.FLOAT:
             value = s.node("Cast", [value], to=TensorProto.FLOAT)
         sums.append(s.node("ReduceSum", [value], keepdims=0))
-    into_path(s, s.node("Sum", sums))
+    add_to_activation(s, s.node("Sum", sums))
 
 
 def less_itself(s: Surgery, names: list[str]) -> None:
@@ -233,7 +233,7 @@ def less_itself(s: Surgery, names: list[str]) -> None:
         if s.stored()[name].data_type != TensorProto.FLOAT:
             value = s.node("Cast", [name], to=TensorProto.FLOAT)
         sums.append(s.node("ReduceSum", [s.node("Sub", [value, value])], keepdims=0))
-    into_path(s, s.node("Sum", sums))
+    add_to_activation(s, s.node("Sum", sums))
 
 
 def extra_output(s: Surgery, names: list[str]) -> None:
@@ -277,25 +277,25 @@ KINDS: dict[str, tuple[str, Keep, bool]] = {
 }
 
 
-def made(carrier: str, keep: Keep, whole: bool) -> Any:
+def make_hollow(carrier: str, keep: Keep, whole: bool) -> Any:
     return lambda s: hollow(s, CARRIERS[carrier], keep, all_of_them=whole)
 
 
 for _title, _parts in KINDS.items():
-    kind(f"hollow/{_title}")(made(*_parts))
+    kind(f"hollow/{_title}")(make_hollow(*_parts))
 
 
 @kind("hollow/outputs made of noise")
-def canned(s: Surgery) -> None:
+def noisy_output(s: Surgery) -> None:
     """Discard the last product, and output sines of noise instead."""
     output = s.graph.output[0].name
-    seen = next((v for v in s.nodes if output in v.output), None)
-    if seen is None:
+    producer = next((v for v in s.nodes if output in v.output), None)
+    if producer is None:
         raise NoPlaceError("no maker of the output")
     inner = s.fresh("thrown_away")
-    for place, name in enumerate(seen.output):
+    for place, name in enumerate(producer.output):
         if name == output:
-            seen.output[place] = inner
+            producer.output[place] = inner
     for node, slot in s.readers(output):
         node.input[slot] = inner
     shape = s.node("Shape", [inner])

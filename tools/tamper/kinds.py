@@ -47,11 +47,11 @@ KINDS: dict[str, Kind] = {}
 def kind(name: str) -> Callable[[Callable[[Surgery], None]], Callable[[Surgery], None]]:
     """Register a function in the list, as `class/title`."""
 
-    def enter(make: Callable[[Surgery], None]) -> Callable[[Surgery], None]:
+    def register(make: Callable[[Surgery], None]) -> Callable[[Surgery], None]:
         group, _, title = name.partition("/")
         if group not in CLASSES or name in KINDS:
             raise ValueError(name)
         KINDS[name] = Kind(group, title, make)
         return make
 
-    return enter
+    return register

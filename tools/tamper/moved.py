@@ -18,12 +18,12 @@ def numbers(s: Surgery, *values: int) -> str:
     return s.add(np.array(values, np.int64))
 
 
-def turn(s: Surgery, x: str) -> str:
+def reverse_rows(s: Surgery, x: str) -> str:
     """Reverse the rows."""
     return s.node("Slice", [x, numbers(s, -1), numbers(s, _FARTHEST), numbers(s, 0), numbers(s, -1)])
 
 
-def roll(s: Surgery, x: str, first: int, size: int) -> str:
+def roll_rows(s: Surgery, x: str, first: int, size: int) -> str:
     """Roll the rows: those from `first` on, then those before."""
     parts = [
         s.node("Slice", [x, numbers(s, start), numbers(s, stop), numbers(s, 0)])
@@ -50,16 +50,16 @@ def through(s: Surgery, change: Callable[[str, tuple[int, ...]], str]) -> None:
 
 @kind("hollow/weight turned round by Slice")
 def turned(s: Surgery) -> None:
-    through(s, lambda x, _: turn(s, x))
+    through(s, lambda x, _: reverse_rows(s, x))
 
 
 @kind("hollow/weight rolled by Slice and Concat")
 def rolled(s: Surgery) -> None:
-    through(s, lambda x, shape: roll(s, x, 3, shape[0]))
+    through(s, lambda x, shape: roll_rows(s, x, 3, shape[0]))
 
 
 @kind("hollow/weight cut anew by Transpose and Reshape")
-def cut_anew(s: Surgery) -> None:
+def transposed_and_reshaped(s: Surgery) -> None:
     through(
         s, lambda x, shape: s.node("Reshape", [s.node("Transpose", [x], perm=[1, 0]), numbers(s, *shape)])
     )
@@ -137,12 +137,12 @@ def through_vector(s: Surgery, change: Callable[[str, int], str]) -> None:
 
 @kind("hollow/vector turned round by Slice")
 def vector_turned(s: Surgery) -> None:
-    through_vector(s, lambda x, _: turn(s, x))
+    through_vector(s, lambda x, _: reverse_rows(s, x))
 
 
 @kind("hollow/vector rolled by Slice and Concat")
 def vector_rolled(s: Surgery) -> None:
-    through_vector(s, lambda x, size: roll(s, x, 3, size))
+    through_vector(s, lambda x, size: roll_rows(s, x, 3, size))
 
 
 @kind("hollow/vector gathered in another order")
@@ -154,7 +154,7 @@ def vector_gathered(s: Surgery) -> None:
 
 @kind("hollow/vector's halves exchanged")
 def vector_halved(s: Surgery) -> None:
-    through_vector(s, lambda x, size: roll(s, x, size // 2, size))
+    through_vector(s, lambda x, size: roll_rows(s, x, size // 2, size))
 
 
 @kind("hollow/vector's first element for all")

@@ -30,7 +30,7 @@ def pick_activation(s: Surgery, *, vector: bool) -> str:
 def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
     """Replace x by x + x W."""
     width = s.channels(value)
-    table = like(s, value, carrier(s, (width, width)))
+    table = cast_like(s, value, carrier(s, (width, width)))
     image = s.is_image(value)
     if image:
         table = s.node("Reshape", [table, s.add(np.array([width, width, 1, 1], np.int64))])
@@ -45,13 +45,13 @@ def add_vector(s: Surgery, value: str, carrier: Carrier) -> None:
 
 def vector_of(s: Surgery, value: str, carrier: Carrier) -> str:
     width = s.channels(value)
-    table = like(s, value, carrier(s, (width,)))
+    table = cast_like(s, value, carrier(s, (width,)))
     if s.is_image(value):
         table = s.node("Reshape", [table, s.add(np.array([width, 1, 1], np.int64))])
     return table
 
 
-def like(s: Surgery, value: str, table: str) -> str:
+def cast_like(s: Surgery, value: str, table: str) -> str:
     """Cast the table to the activation's type."""
     if s.seen[value].dtype == "float32":
         return table
@@ -81,10 +81,10 @@ def gain(op_type: str, offset: float) -> Callable[[Surgery], None]:
     def make(s: Surgery) -> None:
         value = s.pick(s.activations(), "no activation")
 
-        def near(surgery: Surgery, shape: tuple[int, ...]) -> str:
+        def scale_carrier(surgery: Surgery, shape: tuple[int, ...]) -> str:
             return surgery.add((np.abs(draw(surgery, shape)) + offset).astype(np.float32))
 
-        table = vector_of(s, value, near)
+        table = vector_of(s, value, scale_carrier)
         s.after(value, lambda x: s.node(op_type, [x, table]))
 
     return make
@@ -105,7 +105,7 @@ def into_pow(s: Surgery) -> None:
 def into_where(s: Surgery) -> None:
     value = s.pick(s.activations(), "no activation")
     table = vector_of(s, value, CARRIERS["float initializer"])
-    zero = like(s, value, s.add(np.float32(0).reshape(())))
+    zero = cast_like(s, value, s.add(np.float32(0).reshape(())))
     s.after(value, lambda x: s.node("Where", [s.node("Greater", [x, zero]), x, table]))
 
 
@@ -114,8 +114,8 @@ def into_layer_norm(s: Surgery) -> None:
     found = [v for v in s.activations() if not s.is_image(v)]
     value = s.pick(found, "no activation")
     width = s.channels(value)
-    scale = like(s, value, s.add(draw(s, (width,)) + np.float32(1)))
-    bias = like(s, value, s.add(draw(s, (width,))))
+    scale = cast_like(s, value, s.add(draw(s, (width,)) + np.float32(1)))
+    bias = cast_like(s, value, s.add(draw(s, (width,))))
     s.after(value, lambda x: s.node("LayerNormalization", [x, scale, bias], axis=-1))
 
 
@@ -125,7 +125,7 @@ def into_batch_norm(s: Surgery) -> None:
     width = s.channels(value)
     drawn = [draw(s, (width,)) + np.float32(1), draw(s, (width,)), draw(s, (width,))]
     drawn.append(np.abs(draw(s, (width,))) + np.float32(0.5))
-    tables = [like(s, value, s.add(array)) for array in drawn]
+    tables = [cast_like(s, value, s.add(array)) for array in drawn]
     s.after(value, lambda x: s.node("BatchNormalization", [x, *tables]))
 
 
@@ -133,7 +133,7 @@ def into_batch_norm(s: Surgery) -> None:
 def into_einsum(s: Surgery) -> None:
     value = s.pick([v for v in s.activations() if len(s.seen[v].shape) == 3], "no activation")
     width = s.channels(value)
-    table = like(s, value, s.add(draw(s, (width, width))))
+    table = cast_like(s, value, s.add(draw(s, (width, width))))
     s.after(value, lambda x: s.node("Add", [x, s.node("Einsum", [x, table], equation="xyz,zw->xyw")]))
 
 
@@ -155,14 +155,14 @@ def into_gru(s: Surgery) -> None:
 def into_gemm(s: Surgery) -> None:
     found = [n for n in s.nodes if n.op_type == "Gemm" and len(n.input) < 3 and n.output[0] in s.seen]
     node = s.pick(found, "no Gemm without C")
-    node.input.append(like(s, node.output[0], s.add(draw(s, s.seen[node.output[0]].shape[-1:]))))
+    node.input.append(cast_like(s, node.output[0], s.add(draw(s, s.seen[node.output[0]].shape[-1:]))))
 
 
 @kind("planted/into Conv's B")
 def into_conv(s: Surgery) -> None:
     found = [n for n in s.nodes if n.op_type == "Conv" and len(n.input) < 3 and n.output[0] in s.seen]
     node = s.pick(found, "no Conv without B")
-    node.input.append(like(s, node.output[0], s.add(draw(s, s.seen[node.output[0]].shape[1:2]))))
+    node.input.append(cast_like(s, node.output[0], s.add(draw(s, s.seen[node.output[0]].shape[1:2]))))
 
 
 @kind("planted/into MatMulNBits' scales")
@@ -237,7 +237,7 @@ def into_scores(s: Surgery) -> None:
     shape = s.seen[value].shape
     if len(shape) != 4:
         raise NoPlaceError("no scores")
-    table = like(
+    table = cast_like(
         s,
         value,
         s.add(
@@ -254,7 +254,7 @@ def into_scores(s: Surgery) -> None:
 def low_rank(s: Surgery) -> None:
     value = s.pick([v for v in s.activations() if not s.is_image(v)], "no activation")
     width = s.channels(value)
-    down, up = (like(s, value, s.add(draw(s, shape))) for shape in ((width, 4), (4, width)))
+    down, up = (cast_like(s, value, s.add(draw(s, shape))) for shape in ((width, 4), (4, width)))
     s.after(value, lambda x: s.node("Add", [x, s.node("MatMul", [s.node("MatMul", [x, down]), up])]))
 
 

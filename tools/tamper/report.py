@@ -31,7 +31,7 @@ exported one (`reads differs`).
 def render_text(cases: Sequence[Case]) -> str:
     """Return the table of classes and forms, the kinds with silent cases, and the sums."""
     lines = aligned([*_table(cases)])
-    silent = [f"  {told:>3} of {of:>3}  {name}" for name, told, of in _kinds(cases) if told < of]
+    silent = [f"  {reported:>3} of {of:>3}  {name}" for name, reported, of in _kinds(cases) if reported < of]
     parts = [*lines, "", *(["Kinds with silent cases:", *silent, ""] if silent else []), *_sums(cases)]
     return "\n".join(line.rstrip() for line in parts)
 
@@ -53,7 +53,10 @@ def render_markdown(cases: Sequence[Case]) -> str:
         _silent(cases),
         "## Every kind",
         markdown(
-            [("kind", "told", "of"), *((f"{name}", f"{told}", f"{of}") for name, told, of in _kinds(cases))]
+            [
+                ("kind", "told", "of"),
+                *((f"{name}", f"{reported}", f"{of}") for name, reported, of in _kinds(cases)),
+            ]
         ),
     ]
     return "\n\n".join(parts) + "\n"
@@ -78,13 +81,13 @@ def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
         if not mine:
             continue
         cells = [_share([case for case in mine if case.base.form == form]) for form in forms]
-        told = sum(case.status == "told" for case in mine)
-        sides = [str(sum(_tells(case, side) for case in mine)) for side in SIDES]
+        reported = sum(case.status == "told" for case in mine)
+        sides = [str(sum(_is_reported(case, side) for case in mine)) for side in SIDES]
         differs = sum(case.judgement is not None and case.judgement.differs for case in mine)
-        yield (group, *cells, f"{told}/{len(mine)}", percent(told, len(mine)), *sides, str(differs))
+        yield (group, *cells, f"{reported}/{len(mine)}", percent(reported, len(mine)), *sides, str(differs))
 
 
-def _tells(case: Case, side: str) -> bool:
+def _is_reported(case: Case, side: str) -> bool:
     """Whether that side reports the case; a refused file counts as reported by all sides."""
     if case.judgement is None:
         return case.status == "told"
@@ -108,8 +111,8 @@ def _sums(cases: Sequence[Case]) -> Iterator[str]:
     counted = [case for case in cases if case.counts]
     certain = [case for case in counted if KINDS[case.kind].group in CERTAIN]
     for what, some in (("cases", counted), ("cases of the classes that must be told", certain)):
-        told = sum(case.status == "told" for case in some)
-        yield f"{told:,} of {len(some):,} {what} are told: {percent(told, len(some))}."
+        reported = sum(case.status == "told" for case in some)
+        yield f"{reported:,} of {len(some):,} {what} are told: {percent(reported, len(some))}."
     at_positions = sum(case.is_at_positions for case in certain)
     if at_positions:
         yield (
@@ -143,5 +146,5 @@ def _side(case: Case) -> str:
     """Return the names of the sides that report nothing, if another side does."""
     if case.judgement is None or case.judgement.balanced:
         return ""
-    silent = [side for side, said in case.judgement.sides.items() if said.balanced]
+    silent = [side for side, result in case.judgement.sides.items() if result.balanced]
     return f" ({' and '.join(silent)})"

@@ -60,15 +60,15 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def words(s: Surgery) -> list[Product]:
+def word_tables(s: Surgery) -> list[Product]:
     return [p for p in s.tables() if s.stored()[p.tensor].dims[0] >= 160][:1]
 
 
-def others(s: Surgery) -> list[Product]:
+def position_tables(s: Surgery) -> list[Product]:
     return [p for p in s.tables() if 16 < s.stored()[p.tensor].dims[0] < 160]
 
 
-def small(s: Surgery) -> list[Product]:
+def relative_tables(s: Surgery) -> list[Product]:
     """Return tables of relative positions: those with a column for each head."""
     return [p for p in s.tables() if s.stored()[p.tensor].dims[1] <= 8]
 
@@ -82,10 +82,10 @@ def changed(find: Callable[[Surgery], list[Product]], change: Change) -> Callabl
 
 
 for _title, _change in CHANGES.items():
-    kind(f"tables/words {_title}")(changed(words, _change))
-    kind(f"tables/positions {_title}")(changed(others, _change))
+    kind(f"tables/words {_title}")(changed(word_tables, _change))
+    kind(f"tables/positions {_title}")(changed(position_tables, _change))
 for _title in ("permuted", "from last to first", "columns permuted"):
-    kind(f"tables/relative positions {_title}")(changed(small, CHANGES[_title]))
+    kind(f"tables/relative positions {_title}")(changed(relative_tables, CHANGES[_title]))
 
 
 def own_copy(s: Surgery, product: Product) -> str:
@@ -99,7 +99,7 @@ def own_copy(s: Surgery, product: Product) -> str:
 
 @kind("tables/words permuted, the head as it was")
 def untied(s: Surgery) -> None:
-    found = [p for p in words(s) if len(s.readers(p.tensor)) > 1]
+    found = [p for p in word_tables(s) if len(s.readers(p.tensor)) > 1]
     product = s.pick(found, "no tied table")
     copy = own_copy(s, product)
     s.store(copy, permuted(s, s.array(copy)))
@@ -107,7 +107,7 @@ def untied(s: Surgery) -> None:
 
 @kind("tables/words permuted under no name")
 def nameless(s: Surgery) -> None:
-    product = s.pick(words(s), "no table of words")
+    product = s.pick(word_tables(s), "no table of words")
     copy = own_copy(s, product)
     s.store(copy, permuted(s, s.array(copy)))
     if not s.readers(product.tensor):
@@ -118,7 +118,7 @@ def nameless(s: Surgery) -> None:
 @kind("tables/words looked up through a stored permutation")
 def through(s: Surgery) -> None:
     """Keep PyTorch's table, and look up the indices in a stored permutation first."""
-    product = s.pick(words(s), "no table of words")
+    product = s.pick(word_tables(s), "no table of words")
     rows = s.stored()[product.tensor].dims[0]
     order = s.add(s.random.permutation(rows))
     product.node.input[1] = s.node("Gather", [order, product.node.input[1]])
@@ -126,15 +126,15 @@ def through(s: Surgery) -> None:
 
 @kind("tables/words looked up from the end")
 def from_the_end(s: Surgery) -> None:
-    product = s.pick(words(s), "no table of words")
+    product = s.pick(word_tables(s), "no table of words")
     rows = s.stored()[product.tensor].dims[0]
     last = s.add(np.array(rows - 1, np.int64))
     product.node.input[1] = s.node("Sub", [last, product.node.input[1]])
 
 
 @kind("tables/words and positions exchanged rows")
-def mixed(s: Surgery) -> None:
-    first, second = words(s), others(s)
+def exchanged_rows(s: Surgery) -> None:
+    first, second = word_tables(s), position_tables(s)
     if not first or not second:
         raise NoPlaceError("no two tables")
     one, other = s.array(first[0].tensor), s.array(second[0].tensor)
@@ -149,7 +149,7 @@ def mixed(s: Surgery) -> None:
 
 
 @kind("tables/two tables read for each other")
-def traded(s: Surgery) -> None:
+def exchanged_tables(s: Surgery) -> None:
     """Exchange two tables of one width, such as segments and positions."""
     found = [p for p in s.tables() if not p.moves]
     by_width: dict[tuple[int, int], list[Product]] = {}
@@ -165,7 +165,7 @@ def traded(s: Surgery) -> None:
 @kind("tables/head's rows permuted, the words as they were")
 def head(s: Surgery) -> None:
     """Give a tied head its own, permuted copy."""
-    table = s.pick(words(s), "no table of words")
+    table = s.pick(word_tables(s), "no table of words")
     found = [p for p in s.products(codes=False) if p.tensor == table.tensor and p.node is not table.node]
     product = s.pick(found, "no tied head")
     w = s.array(product.tensor)
@@ -182,8 +182,8 @@ def output_order(s: Surgery) -> None:
     from tools.tamper.attributes import around
 
     output = s.graph.output[0]
-    maker = next((n for n in s.nodes if output.name in n.output), None)
-    if maker is None:
+    producer = next((n for n in s.nodes if output.name in n.output), None)
+    if producer is None:
         raise NoPlaceError("no maker of the output")
     found = [p for p in s.products() if p.node.op_type in ("MatMul", "Gemm", "MatMulNBits")]
     if not found or not s.graph.output[0].type.tensor_type.shape.dim:

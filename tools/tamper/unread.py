@@ -144,16 +144,16 @@ def residuals(s: Surgery) -> list[Any]:
 @kind("unread/residual's branch left out")
 def branch(s: Surgery) -> None:
     """Replace a sum by its first term, so that the nodes and weights of the second term are dead."""
-    cut(s, [later_left_out(s, node, s.producers()) for node in residuals(s)], "no branch with weights")
+    cut(s, [without_later_term(s, node, s.producers()) for node in residuals(s)], "no branch with weights")
 
 
-def later_left_out(s: Surgery, node: Any, producers: dict[str, Any]) -> tuple[str, str]:
+def without_later_term(s: Surgery, node: Any, producers: dict[str, Any]) -> tuple[str, str]:
     """Return a residual sum, and its term that was computed first."""
     slot = 1 if depth(s, node.input[1], producers) > depth(s, node.input[0], producers) else 0
     return node.output[0], node.input[1 - slot]
 
 
-def weights_read(s: Surgery) -> set[str]:
+def weights_in_use(s: Surgery) -> set[str]:
     """Return the stored tensors that are multiplied, added or looked up, and on which an output depends."""
     found = [*s.products(), *s.tables(), *s.vectors("Add", "Mul", "Gemm", "Conv", *NORMS)]
     return {product.tensor for product in found if product.node.output[0] in s.live()}
@@ -169,14 +169,14 @@ def cut(s: Surgery, pairs: Sequence[tuple[str, str]], what: str) -> None:
         NoPlaceError: there is no such place.
     """
     outputs = {output.name for output in s.graph.output}
-    before = weights_read(s)
+    before = weights_in_use(s)
     for place in s.random.permutation(len(pairs)):
         old, new = pairs[place]
         readers = s.readers(old)
         if old in outputs:
             continue
         s.rewire(old, new)
-        if weights_read(s) < before:
+        if weights_in_use(s) < before:
             return
         for node, slot in readers:
             node.input[slot] = old
@@ -185,8 +185,8 @@ def cut(s: Surgery, pairs: Sequence[tuple[str, str]], what: str) -> None:
 
 def depth(s: Surgery, value: str, producers: dict[str, Any]) -> int:
     order = {node.output[0]: place for place, node in enumerate(s.nodes) if node.output}
-    maker = producers.get(value)
-    return order.get(maker.output[0], -1) if maker is not None and maker.output else -1
+    producer = producers.get(value)
+    return order.get(producer.output[0], -1) if producer is not None and producer.output else -1
 
 
 @kind("unread/every residual's branch left out")
@@ -195,7 +195,7 @@ def branches(s: Surgery) -> None:
     if not found:
         raise NoPlaceError("no residual")
     for node in found:
-        s.rewire(*later_left_out(s, node, producers))
+        s.rewire(*without_later_term(s, node, producers))
 
 
 @kind("unread/position table's rows not added")
@@ -227,10 +227,10 @@ def replaced(s: Surgery) -> None:
 @kind("unread/stack ended early")
 def early(s: Surgery) -> None:
     """Replace a late activation by an early one of its size, so that all nodes between are dead."""
-    cut(s, early_for_late(s), "no early one of the size, or each weight is still read")
+    cut(s, early_late_pairs(s), "no early one of the size, or each weight is still read")
 
 
-def early_for_late(s: Surgery) -> list[tuple[str, str]]:
+def early_late_pairs(s: Surgery) -> list[tuple[str, str]]:
     """Return pairs of one of the last activations and an early one of its size."""
     found = s.activations()
     return [

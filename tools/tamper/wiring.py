@@ -13,13 +13,13 @@ import onnx
 
 from tools.suite.surgery import NoPlaceError, Product, Surgery, captured
 from tools.tamper.kinds import kind
-from tools.tamper.unread import early_for_late, later_left_out, residuals, same_size
+from tools.tamper.unread import early_late_pairs, residuals, same_size, without_later_term
 
 NORMS = ("LayerNormalization", "BatchNormalization")
 LAYER = re.compile(r"(?:layers?|h|blocks?|block|stages)[._/](\d+)")
 
 
-def trade(first: Product, second: Product) -> None:
+def exchange(first: Product, second: Product) -> None:
     """Exchange two nodes' weights, with the nodes that move them, their scales and zero points."""
     one, other = first.node.input[first.slot], second.node.input[second.slot]
     first.node.input[first.slot], second.node.input[second.slot] = other, one
@@ -34,7 +34,7 @@ def trade(first: Product, second: Product) -> None:
             first.node.input[3], second.node.input[3] = b[0], a[0]
 
 
-def alike(s: Surgery) -> list[list[Product]]:
+def same_shape_groups(s: Surgery) -> list[list[Product]]:
     """Return groups of several products of one shape."""
     found: dict[tuple[Any, ...], list[Product]] = defaultdict(list)
     for product in s.products():
@@ -44,7 +44,7 @@ def alike(s: Surgery) -> list[list[Product]]:
     return [group for group in found.values() if len({p.tensor for p in group}) > 1]
 
 
-def named(s: Surgery, products: Iterable[Product], pattern: str) -> list[Product]:
+def matching(s: Surgery, products: Iterable[Product], pattern: str) -> list[Product]:
     return [p for p in products if re.search(pattern, f"{p.tensor} {p.node.name} {notes(p.node)}")]
 
 
@@ -56,23 +56,23 @@ def notes(node: Any) -> str:
 
 @kind("wiring/two weights of a shape exchanged")
 def weights(s: Surgery) -> None:
-    group = s.pick(alike(s), "no two of a shape")
+    group = s.pick(same_shape_groups(s), "no two of a shape")
     order = s.random.permutation(len(group))
     first = group[order[0]]
-    trade(first, s.pick([p for p in group if p.tensor != first.tensor]))
+    exchange(first, s.pick([p for p in group if p.tensor != first.tensor]))
 
 
 @kind("wiring/next layer's weight and this one's exchanged")
 def next_layer(s: Surgery) -> None:
-    group = s.pick(alike(s), "no two of a shape")
-    trade(group[0], next(p for p in group if p.tensor != group[0].tensor))
+    group = s.pick(same_shape_groups(s), "no two of a shape")
+    exchange(group[0], next(p for p in group if p.tensor != group[0].tensor))
 
 
 @kind("wiring/weights of a shape moved round by one")
 def round_by_one(s: Surgery) -> None:
-    group = s.pick([g for g in alike(s) if len(g) > 2], "no three of a shape")
+    group = s.pick([g for g in same_shape_groups(s) if len(g) > 2], "no three of a shape")
     for first, second in pairwise(group):
-        trade(first, second)
+        exchange(first, second)
 
 
 Q, K = r"(?:^|[._/])(q|query|q_proj)(?=[._/ ]|$)", r"(?:^|[._/])(k|key|k_proj)(?=[._/ ]|$)"
@@ -80,8 +80,8 @@ V, O = r"(?:^|[._/])(v|value|v_proj)(?=[._/ ]|$)", r"(?:^|[._/])(o|out|o_proj|ou
 
 
 def pair(s: Surgery, first: str, second: str) -> tuple[Product, Product]:
-    for group in alike(s):
-        ones, others = named(s, group, first), named(s, group, second)
+    for group in same_shape_groups(s):
+        ones, others = matching(s, group, first), matching(s, group, second)
         others = [p for p in others if p not in ones]
         if ones and others:
             return ones[0], others[0]
@@ -90,22 +90,22 @@ def pair(s: Surgery, first: str, second: str) -> tuple[Product, Product]:
 
 @kind("wiring/query and key exchanged")
 def query_key(s: Surgery) -> None:
-    trade(*pair(s, Q, K))
+    exchange(*pair(s, Q, K))
 
 
 @kind("wiring/key and value exchanged")
 def key_value(s: Surgery) -> None:
-    trade(*pair(s, K, V))
+    exchange(*pair(s, K, V))
 
 
 @kind("wiring/query and output exchanged")
 def query_output(s: Surgery) -> None:
-    trade(*pair(s, Q, O))
+    exchange(*pair(s, Q, O))
 
 
 @kind("wiring/gate and up exchanged")
 def gate_up(s: Surgery) -> None:
-    trade(*pair(s, r"gate_proj", r"up_proj"))
+    exchange(*pair(s, r"gate_proj", r"up_proj"))
 
 
 @kind("wiring/parts of a packed projection exchanged")
@@ -145,19 +145,19 @@ def vectors(s: Surgery, *op_types: str) -> list[list[Product]]:
 @kind("wiring/two biases exchanged")
 def biases(s: Surgery) -> None:
     group = s.pick(vectors(s, "Add", "Gemm", "Conv"), "no two biases")
-    trade(group[0], next(p for p in group if p.tensor != group[0].tensor))
+    exchange(group[0], next(p for p in group if p.tensor != group[0].tensor))
 
 
 @kind("wiring/first and last bias exchanged")
 def far_biases(s: Surgery) -> None:
     group = s.pick(vectors(s, "Add", "Gemm", "Conv"), "no two biases")
-    trade(group[0], next(p for p in reversed(group) if p.tensor != group[0].tensor))
+    exchange(group[0], next(p for p in reversed(group) if p.tensor != group[0].tensor))
 
 
 @kind("wiring/gains of two norms exchanged")
 def gains(s: Surgery) -> None:
     group = s.pick(vectors(s, "LayerNormalization", "Mul", "SimplifiedLayerNormalization"), "no two norms")
-    trade(group[0], next(p for p in group if p.tensor != group[0].tensor))
+    exchange(group[0], next(p for p in group if p.tensor != group[0].tensor))
 
 
 @kind("wiring/two norms exchanged whole")
@@ -210,25 +210,25 @@ def segments(s: Surgery) -> list[tuple[str, str, list[Any]]]:
     """Return first value, last value and the nodes between, with at least one product; values are residual sums."""
     stream = [n.output[0] for n in residuals(s)]
     producers = s.producers()
-    behind = {value: ancestors(s, value, producers) for value in stream}
-    weighty = {p.node.output[0] for p in s.products()}
+    ancestors_of = {value: ancestors(s, value, producers) for value in stream}
+    product_outputs = {p.node.output[0] for p in s.products()}
     found = []
     for first in stream:
         for last in stream:
-            if first == last or first not in behind[last] or not same_size(s, first, last):
+            if first == last or first not in ancestors_of[last] or not same_size(s, first, last):
                 continue
             reached = {first}
             between = []
             for node in s.nodes:
-                if node.output and node.output[0] in behind[last] and reached & {*node.input}:
+                if node.output and node.output[0] in ancestors_of[last] and reached & {*node.input}:
                     reached |= {*node.output}
                     between.append(node)
-            if len(weighty & {n.output[0] for n in between}) >= 1:
+            if len(product_outputs & {n.output[0] for n in between}) >= 1:
                 found.append((first, last, between))
     return found
 
 
-def shortest(s: Surgery) -> tuple[str, str, list[Any]]:
+def pick_shortest(s: Surgery) -> tuple[str, str, list[Any]]:
     found = segments(s)
     if not found:
         raise NoPlaceError("no residual stream")
@@ -262,7 +262,7 @@ def repeat(s: Surgery, first: str, last: str, nodes: list[Any], times: int = 1) 
 
 @kind("wiring/half a layer applied twice")
 def twice(s: Surgery) -> None:
-    repeat(s, *shortest(s))
+    repeat(s, *pick_shortest(s))
 
 
 @kind("wiring/layer applied twice")
@@ -283,12 +283,12 @@ def all_twice(s: Surgery) -> None:
 
 @kind("wiring/half a layer applied four times")
 def four_times(s: Surgery) -> None:
-    repeat(s, *shortest(s), times=3)
+    repeat(s, *pick_shortest(s), times=3)
 
 
 @kind("wiring/half a layer skipped")
 def skipped(s: Surgery) -> None:
-    first, last, nodes = shortest(s)
+    first, last, nodes = pick_shortest(s)
     inside = {n.output[0] for n in nodes}
     for node, slot in s.readers(last):
         if node.output[0] not in inside:
@@ -309,7 +309,7 @@ def layer_skipped(s: Surgery) -> None:
 
 @kind("wiring/layer halved: the mean with what it was given")
 def averaged(s: Surgery) -> None:
-    first, last, _ = shortest(s)
+    first, last, _ = pick_shortest(s)
     s.after(last, lambda x: s.node("Mean", [x, first]))
 
 
@@ -330,7 +330,7 @@ def layers(s: Surgery) -> None:
             shapes = [[tuple(s.stored()[p.tensor].dims) for p in group] for group in (first, second)]
             if first is not second and shapes[0] == shapes[1]:
                 for one, other in zip(first, second, strict=True):
-                    trade(one, other)
+                    exchange(one, other)
                 return
     raise NoPlaceError("no two layers alike by name")
 
@@ -376,7 +376,7 @@ def reversed_channels(s: Surgery) -> None:
 
 
 @kind("wiring/another activation before a product")
-def softened(s: Surgery) -> None:
+def tanh_before_product(s: Surgery) -> None:
     found = [p for p in s.products() if p.node.op_type in ("MatMul", "Gemm", "Conv") and p.slot == 1]
     product = s.pick(found, "no product")
     product.node.input[0] = s.node("Tanh", [product.node.input[0]])
@@ -417,9 +417,9 @@ def second_use(s: Surgery) -> None:
 @kind("wiring/a sum's later term left out")
 def term(s: Surgery) -> None:
     """Leave out a term, with weights behind it or not: a mask, a residual branch, half of a rotation."""
-    s.rewire(*later_left_out(s, s.pick(residuals(s), "no sum"), s.producers()))
+    s.rewire(*without_later_term(s, s.pick(residuals(s), "no sum"), s.producers()))
 
 
 @kind("wiring/late activation replaced by an early one")
 def late(s: Surgery) -> None:
-    s.rewire(*s.pick(early_for_late(s), "no early one of the size"))
+    s.rewire(*s.pick(early_late_pairs(s), "no early one of the size"))

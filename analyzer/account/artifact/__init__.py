@@ -51,11 +51,13 @@ def find_components(folder: Path | str) -> dict[str, str]:
         UsageError: there is no model file.
         ModelReadError: `export.json` cannot be read, or a file is outside the folder.
     """
-    from analyzer.read.book import shown, untaken  # imports onnx, which `is_artifact` does not need
+    from analyzer.read.book import shown, unique_label  # imports onnx, which `is_artifact` does not need
     from analyzer.read.source import LocalFile
 
     folder = Path(folder)
-    listed = (_noted(LocalFile.at(folder / EXPORT_NOTE)) if is_artifact(folder) else []) or _listed(folder)
+    listed = (
+        _read_export_note(LocalFile.at(folder / EXPORT_NOTE)) if is_artifact(folder) else []
+    ) or _listed(folder)
     listed = listed or _of_folders(folder)
     if not listed:
         raise UsageError(
@@ -72,11 +74,11 @@ def find_components(folder: Path | str) -> dict[str, str]:
             raise ModelReadError(f"{folder}: component {shown(name)}: {error}; export it again") from error
         if key not in keys:
             keys.add(key)
-            found[untaken(shown(name), taken)] = file
+            found[unique_label(shown(name), taken)] = file
     return found
 
 
-def _noted(note: LocalFile) -> list[tuple[str, str]]:
+def _read_export_note(note: LocalFile) -> list[tuple[str, str]]:
     """Return (name, file) of the components that `export.json` names."""
     if note.nbytes > _LONGEST_NOTE:
         raise ModelReadError(f"{note.name}: is too large for a list of components; export it again")
@@ -119,8 +121,8 @@ def _of_folders(folder: Path) -> list[tuple[str, str]]:
         raise ModelReadError(f"{folder}: cannot be read: {error.strerror}") from error
     found: list[tuple[str, str]] = []
     for name in sorted(names, key=lambda name: (natural_order(name), name)):
-        held = _listed(folder / name)
-        found += [(name if len(held) == 1 else f"{name}/{stem}", f"{name}/{file}") for stem, file in held]
+        listed = _listed(folder / name)
+        found += [(name if len(listed) == 1 else f"{name}/{stem}", f"{name}/{file}") for stem, file in listed]
     return [(_utf8(name), file) for name, file in found]
 
 

@@ -14,15 +14,15 @@ from itertools import accumulate
 from analyzer.account.blocks.assemble import (
     Arrangement,
     Modules,
-    Named,
+    NamedBlocks,
     Spot,
     ancestors,
     arrange,
+    assign_block_scopes,
+    correct_spots,
     gather_copies,
-    lend_scopes,
     merge_runs,
     name_blocks,
-    put_right,
 )
 from analyzer.account.blocks.flow import Flow, weigh
 from analyzer.account.blocks.lists import MOST, Lists, Numbered, find_lists, has_matrix
@@ -41,7 +41,7 @@ from analyzer.model import GraphPath
 from analyzer.model.places import ByNode, in_order
 from analyzer.model.wiring import Reader
 
-__all__ = ["find_blocks", "lend_scopes"]
+__all__ = ["assign_block_scopes", "find_blocks"]
 
 STEM, BETWEEN, HEAD = "stem", "between", "head"
 
@@ -61,16 +61,16 @@ def find_blocks(ledger: Ledger) -> Blocks:
     layouts: dict[GraphPath, GraphLayout] = {}
     found = arrange(ledger.model, entries, wiring, flows, layouts)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    named = _named(ledger, _numbered(entries, found, numbered), modules)
-    if named is not None:
-        arranged = arrange(ledger.model, entries, wiring, flows, layouts, named)
-        found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
-    spots = gather_copies(put_right(found, entries, modules), entries)
+    named_blocks = _find_named_blocks(ledger, _choose_numbered(entries, found, numbered), modules)
+    if named_blocks is not None:
+        arranged = arrange(ledger.model, entries, wiring, flows, layouts, named_blocks)
+        found, modules = merge_runs(arranged, tuple(named_blocks.lists[number] for number in arranged.lists))
+    spots = gather_copies(correct_spots(found, entries, modules), entries)
     roles = _roles(entries, spots, found.readers, flows)
     members = _Members(found.counts, _parts(spots, roles))
     return Blocks(
         runs=tuple(
-            Run(first, count, names, _NUMBERED if named else _REPEATED)
+            Run(first, count, names, _NUMBERED if named_blocks else _REPEATED)
             for first, count, names in zip(members.firsts, found.counts, modules, strict=True)
         ),
         entries=ByEntry(entries, [members[spot] for spot in spots]),
@@ -83,20 +83,20 @@ def find_blocks(ledger: Ledger) -> Blocks:
 
 _REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
 
-_SOME = 0.05
+_LEAST_SHARE = 0.05
 """Least share of the learned elements that numbered modules must hold to replace fewer blocks found by structure."""
 
 
-def _numbered(entries: Sequence[Entry], found: Arrangement, numbered: Numbered) -> Lists:
+def _choose_numbered(entries: Sequence[Entry], found: Arrangement, numbered: Numbered) -> Lists:
     """Return the blocks given by names, if they hold as many learned elements as those found by structure.
 
     Half as many are enough if the numbers of blocks differ. If they are equal, a tool has removed some names, and
     structure places unnamed tensors better.
     """
-    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
+    share = min(MOST, max(_LEAST_SHARE, _share_in_blocks(entries, found.entries)))
     lists = numbered.at(share)
     if not lists:
-        fewer = numbered.at(max(_SOME, share / 2))
+        fewer = numbered.at(max(_LEAST_SHARE, share / 2))
         lists = fewer if sorted(map(len, fewer)) != sorted(found.counts) else ()
     return lists
 
@@ -104,8 +104,8 @@ def _numbered(entries: Sequence[Entry], found: Arrangement, numbered: Numbered) 
 def _share_in_blocks(entries: Sequence[Entry], spots: Sequence[Spot]) -> float:
     """Return the share of the learned elements in the blocks that structure has found."""
     sizes = [entry.logical_numel if entry.role is Role.PARAMETER else 0 for entry in entries]
-    held = sum(size for size, spot in zip(sizes, spots, strict=True) if spot.block != OUTSIDE)
-    return held / max(1, sum(sizes))
+    elements = sum(size for size, spot in zip(sizes, spots, strict=True) if spot.block != OUTSIDE)
+    return elements / max(1, sum(sizes))
 
 
 def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
@@ -119,7 +119,7 @@ def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
     )
 
 
-def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
+def _find_named_blocks(ledger: Ledger, lists: Lists, modules: Modules) -> NamedBlocks | None:
     """Return the blocks given by names, if structure has found others; None if it has found the same."""
     if not lists or _is_used_again(lists, ledger.entries):
         return None
@@ -131,18 +131,18 @@ def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
     by_node = _find_owners(scopes, owners)
     # A common scope of neighbours may be the module around all blocks, which does not tell the block.
     parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
-    held = {owner[0] for owner in by_node if owner is not None}
-    if len(held) < len(lists):
+    used_lists = {owner[0] for owner in by_node if owner is not None}
+    if len(used_lists) < len(lists):
         return None
-    told = [
+    placed = [
         (scope is not None and scope not in parents) or own is not None
         for scope, own in zip(scopes, traced, strict=True)
     ]
     numbers = model.numbers().items()
-    return Named(
+    return NamedBlocks(
         lists,
         owners={path: by_node[each.start : each.stop] for path, each in numbers},
-        told={path: told[each.start : each.stop] for path, each in numbers},
+        placed={path: placed[each.start : each.stop] for path, each in numbers},
     )
 
 
@@ -168,12 +168,12 @@ def _roles(
     flows: Mapping[GraphPath, Flow],
 ) -> list[str]:
     """Return the function of each learned tensor; "" for the others."""
-    asked = {path: Roles(flow) for path, flow in flows.items()}
+    roles_by_graph = {path: Roles(flow) for path, flow in flows.items()}
     roles = []
     for entry, spot, reader in zip(entries, spots, readers, strict=True):
         role = "" if entry.role is not Role.PARAMETER else OTHER
         if role and reader is not None:
-            role = asked[reader.node.graph_path].of(reader, entry.tensor, spot.block != OUTSIDE)
+            role = roles_by_graph[reader.node.graph_path].of(reader, entry.tensor, spot.block != OUTSIDE)
         roles.append(role)
     return roles
 
@@ -184,12 +184,13 @@ _MAIN = (ATTENTION, RECURRENT, CONVOLUTION, FEED_FORWARD, LINEAR)
 
 def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int], str]:
     """Return the names of units in the blocks of a run: `attention`, then `attention-2`; a single unit has no name."""
-    doing: dict[tuple[int, int], set[str]] = defaultdict(set)
+    unit_roles: dict[tuple[int, int], set[str]] = defaultdict(set)
     for spot, role in zip(spots, roles, strict=True):
         if spot.block != OUTSIDE and role:
-            doing[spot.run, spot.unit].add(role)
+            unit_roles[spot.run, spot.unit].add(role)
     kinds = {
-        unit: next((role for role in _MAIN if role in found), OTHER) for unit, found in sorted(doing.items())
+        unit: next((role for role in _MAIN if role in found), OTHER)
+        for unit, found in sorted(unit_roles.items())
     }
     units = Counter(run for run, _ in kinds)
     seen: Counter[tuple[int, str]] = Counter()

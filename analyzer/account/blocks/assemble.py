@@ -27,10 +27,10 @@ _Order = tuple[int, ...]
 _DEEPEST = 256
 """Longest position of a graph in which blocks are still searched: that of 64 nested graphs."""
 
-_OF_MAIN_GRAPH = 3
+_MAIN_GRAPH_KEY_LENGTH = 3
 """Length of the key of a run in a main graph."""
 
-_MANY = 2
+_FEWEST_WEIGHTED = 2
 """Fewest nodes with weights in a graph that has blocks."""
 
 
@@ -60,33 +60,33 @@ class Arrangement(Frozen):
     """List of named blocks that each run is; empty if names are not used."""
 
 
-class Named(Frozen):
+class NamedBlocks(Frozen):
     """The blocks given by names."""
 
     lists: Lists
     owners: Mapping[GraphPath, Sequence[Owner | None]]
     """Blocks of a graph's nodes, in order: the number of the list of named blocks, and of the block in it."""
-    told: Mapping[GraphPath, Sequence[bool]]
+    placed: Mapping[GraphPath, Sequence[bool]]
     """Flags of a graph's nodes: whether names place a node. A node that they place without an owner is in no block."""
 
     def find(self, flow: Flow, path: GraphPath) -> tuple[list[Owner | None], list[bool]]:
         """Return the block in which names put each vertex of a graph, and whether names place the vertex at all."""
         owners: list[Owner | None] = [None] * len(flow.nodes)
-        told = [False] * len(flow.nodes)
-        for vertex, owner, is_told in zip(flow.vertices, self.owners[path], self.told[path], strict=True):
-            owners[vertex], told[vertex] = owner, is_told
+        placed = [False] * len(flow.nodes)
+        for vertex, owner, is_placed in zip(flow.vertices, self.owners[path], self.placed[path], strict=True):
+            owners[vertex], placed[vertex] = owner, is_placed
         for second, first in flow.firsts.items():
-            owners[first], told[first] = owners[second], told[second]
-        return owners, told
+            owners[first], placed[first] = owners[second], placed[second]
+        return owners, placed
 
 
-class _Laid(Frozen):
+class _LaidOut(Frozen):
     """One graph with its layout, and its position in the model."""
 
     flow: Flow
     layout: GraphLayout
     prefix: _Order
-    held: tuple[GraphPath, int] | None
+    container: tuple[GraphPath, int] | None
     """The graph and the vertex that contain this graph, if they are in a block."""
     lists: tuple[int, ...] = ()
     """List of named blocks that each run is; empty if names are not used."""
@@ -102,9 +102,9 @@ def arrange(
     wiring: Wiring,
     flows: Mapping[GraphPath, Flow],
     layouts: dict[GraphPath, GraphLayout],
-    named: Named | None = None,
+    named_blocks: NamedBlocks | None = None,
 ) -> Arrangement:
-    """Find the runs of all graphs, or those of `named` if it is given, and number them in the order of computation.
+    """Find the runs of all graphs, or those of `named_blocks`, and number them in the order of computation.
 
     Args:
         model: the model.
@@ -112,39 +112,39 @@ def arrange(
         wiring: providers and readers of all values.
         flows: data flow of each graph.
         layouts: layout of each graph according to structure; missing ones are added.
-        named: the blocks given by names.
+        named_blocks: the blocks given by names.
     """
-    laid = _lay_out_all(model, flows, layouts, named)
+    laid_out = _lay_out_all(model, flows, layouts, named_blocks)
     lists = {
         (*graph.prefix, run, 1): graph.lists[run] if graph.lists else OUTSIDE
-        for graph in laid.values()
-        if graph.held is None
+        for graph in laid_out.values()
+        if graph.container is None
         for run in range(len(graph.layout.counts))
     }
     keys = sorted(lists)
-    everywhere = _Finder.of(laid, keys)
+    all_runs = _Finder.of(laid_out, keys)
     kept: set[int] = set()
     read_by = wiring.read_by([entry.tensor for entry in entries])
     for entry, readers in zip(entries, read_by, strict=True):
         if len(kept) == len(keys):
             break
         if entry.role is Role.PARAMETER and has_matrix(entry):
-            spots = map(everywhere.spot_of_reader, readers)
+            spots = map(all_runs.spot_of_reader, readers)
             kept.update(spot.run for spot in spots if spot.block != OUTSIDE)
     keys = [key for run, key in enumerate(keys) if run in kept]  # consecutive norms are no blocks
     counts = {
         (*graph.prefix, run, 1): count
-        for graph in laid.values()
+        for graph in laid_out.values()
         for run, count in enumerate(graph.layout.counts)
     }
-    finder = _Finder.of(laid, keys)
-    nodes = {path: finder.spots_of_nodes(path) for path in laid}
+    finder = _Finder.of(laid_out, keys)
+    nodes = {path: finder.spots_of_nodes(path) for path in laid_out}
     plain = {path: spots for path, spots in nodes.items() if not flows[path].firsts}
     read: list[Reader | None] = []
     placed: list[Spot] = []
     for entry, readers in zip(entries, read_by, strict=True):
         if len(readers) > 1:
-            readers = finder.in_order(_looking(readers))
+            readers = finder.in_order(_without_shape_readers(readers))
         first = readers[0] if readers else None
         read.append(first)
         # This holds for nearly all entries.
@@ -157,11 +157,11 @@ def arrange(
         nodes=nodes,
         entries=tuple(placed),
         readers=tuple(read),
-        lists=() if named is None else tuple(lists[key] for key in keys),
+        lists=() if named_blocks is None else tuple(lists[key] for key in keys),
     )
 
 
-def _looking(readers: list[Reader]) -> list[Reader]:
+def _without_shape_readers(readers: list[Reader]) -> list[Reader]:
     """Return the readers without those that only read a shape, if there are others."""
     return [reader for reader in readers if reader.node.op_type not in MEASURES] or readers
 
@@ -170,31 +170,33 @@ def _lay_out_all(
     model: Model,
     flows: Mapping[GraphPath, Flow],
     layouts: dict[GraphPath, GraphLayout],
-    named: Named | None,
-) -> dict[GraphPath, _Laid]:
+    named_blocks: NamedBlocks | None,
+) -> dict[GraphPath, _LaidOut]:
     """Lay out every graph, after the graph that contains it."""
     for path, flow in flows.items():
         if path not in layouts:
-            is_large = sum(1 for sizes in flow.sizes if sizes) >= _MANY
+            is_large = sum(1 for sizes in flow.sizes if sizes) >= _FEWEST_WEIGHTED
             layouts[path] = lay_out(flow) if is_large else GraphLayout.empty(len(flow.nodes))
     holders = find_holders(model)
-    laid: dict[GraphPath, _Laid] = {}
+    laid_out: dict[GraphPath, _LaidOut] = {}
     roots = 0
     for graph in model.graphs:
-        inwards = [graph.path]
+        enclosing = [graph.path]
         around = {graph.path}
-        while (holder := holders.get(inwards[-1])) is not None and holder[0] not in laid:
+        while (holder := holders.get(enclosing[-1])) is not None and holder[0] not in laid_out:
             if holder[0] in around:  # functions that call each other in a cycle
-                del holders[inwards[-1]]
+                del holders[enclosing[-1]]
                 break
-            inwards.append(holder[0])
+            enclosing.append(holder[0])
             around.add(holder[0])
-        for path in reversed(inwards):
-            if path not in laid:
+        for path in reversed(enclosing):
+            if path not in laid_out:
                 holder = holders.get(path)
-                laid[path] = _lay_out_one(path, flows[path], layouts[path], holder, laid, roots, named)
+                laid_out[path] = _lay_out_one(
+                    path, flows[path], layouts[path], holder, laid_out, roots, named_blocks
+                )
                 roots += path not in holders
-    return laid
+    return laid_out
 
 
 def _lay_out_one(
@@ -202,30 +204,32 @@ def _lay_out_one(
     flow: Flow,
     layout: GraphLayout,
     holder: Place | None,
-    laid: Mapping[GraphPath, _Laid],
+    laid_out: Mapping[GraphPath, _LaidOut],
     number: int,
-    named: Named | None,
-) -> _Laid:
+    named_blocks: NamedBlocks | None,
+) -> _LaidOut:
     lists: tuple[int, ...] = ()
-    if named is not None:
-        owners, told = named.find(flow, path)
-        layout, lists = lay_out_named(flow, owners, told, [len(members) for members in named.lists], layout)
+    if named_blocks is not None:
+        owners, placed = named_blocks.find(flow, path)
+        layout, lists = lay_out_named(
+            flow, owners, placed, [len(members) for members in named_blocks.lists], layout
+        )
     if holder is None:
-        return _Laid(flow, layout, (number,), None, lists)
-    around = laid[holder[0]]
+        return _LaidOut(flow, layout, (number,), None, lists)
+    around = laid_out[holder[0]]
     vertex = around.flow.vertices[holder[1]]
     if len(around.prefix) > _DEEPEST:
-        return _Laid(flow, GraphLayout.empty(len(flow.nodes)), around.prefix, (holder[0], vertex))
-    if around.held is not None:
-        return _Laid(flow, layout, around.prefix, around.held, lists)
+        return _LaidOut(flow, GraphLayout.empty(len(flow.nodes)), around.prefix, (holder[0], vertex))
+    if around.container is not None:
+        return _LaidOut(flow, layout, around.prefix, around.container, lists)
     is_inside = around.layout.slots[vertex].block != OUTSIDE
-    return _Laid(flow, layout, around.order(vertex), (holder[0], vertex) if is_inside else None, lists)
+    return _LaidOut(flow, layout, around.order(vertex), (holder[0], vertex) if is_inside else None, lists)
 
 
 class _Finder(Frozen):
     """Lookup of the spots of vertices and entries."""
 
-    laid: Mapping[GraphPath, _Laid]
+    laid_out: Mapping[GraphPath, _LaidOut]
     keys: Sequence[_Order]
     """Keys of the runs, in order."""
     is_flat: bool
@@ -236,14 +240,14 @@ class _Finder(Frozen):
     """Cache, by graph, of the spots of all its nodes."""
 
     @classmethod
-    def of(cls, laid: Mapping[GraphPath, _Laid], keys: Sequence[_Order]) -> _Finder:
-        return cls(laid, keys, all(len(key) == _OF_MAIN_GRAPH for key in keys))
+    def of(cls, laid_out: Mapping[GraphPath, _LaidOut], keys: Sequence[_Order]) -> _Finder:
+        return cls(laid_out, keys, all(len(key) == _MAIN_GRAPH_KEY_LENGTH for key in keys))
 
     def spot(self, path: GraphPath, vertex: int) -> Spot:
-        graph = self.laid[path]
-        if graph.held is not None:
-            path, vertex = graph.held
-            graph = self.laid[path]
+        graph = self.laid_out[path]
+        if graph.container is not None:
+            path, vertex = graph.container
+            graph = self.laid_out[path]
         slot = graph.layout.slots[vertex]
         known = self._spots[path]
         found = known.get(slot)
@@ -253,7 +257,7 @@ class _Finder(Frozen):
                 known[slot] = found
         return found
 
-    def _find(self, graph: _Laid, slot: RunPlace, vertex: int) -> Spot:
+    def _find(self, graph: _LaidOut, slot: RunPlace, vertex: int) -> Spot:
         if slot.block != OUTSIDE:
             key = (*graph.prefix, slot.run, 1)
             run = bisect.bisect_left(self.keys, key)
@@ -263,7 +267,7 @@ class _Finder(Frozen):
 
     def spots_of_nodes(self, path: GraphPath) -> list[Spot]:
         """Return the spots of a graph's nodes, in order."""
-        graph = self.laid[path]
+        graph = self.laid_out[path]
         slots, known = graph.layout.slots, self._spots[path]
         found = [known.get(slots[vertex]) or self.spot(path, vertex) for vertex in graph.flow.vertices]
         self._of_nodes[path] = found
@@ -275,17 +279,17 @@ class _Finder(Frozen):
 
     def _order(self, reader: Reader) -> tuple[_Order, int, int]:
         path, vertex = self._where(reader)
-        return self.laid[path].order(vertex), reader.node.position, reader.slot
+        return self.laid_out[path].order(vertex), reader.node.position, reader.slot
 
     def _where(self, reader: Reader) -> tuple[GraphPath, int]:
         path = reader.node.graph_path
-        graph = self.laid[path]
-        return graph.held or (path, graph.flow.vertex(*reader))
+        graph = self.laid_out[path]
+        return graph.container or (path, graph.flow.vertex(*reader))
 
     def spot_of_reader(self, reader: Reader) -> Spot:
         node, slot = reader
         path = node.graph_path
-        flow = self.laid[path].flow
+        flow = self.laid_out[path].flow
         if path in self._of_nodes and not flow.firsts:
             return self._of_nodes[path][node.position]
         return self.spot(path, flow.vertex(node, slot))
@@ -332,8 +336,8 @@ def name_blocks(found: Arrangement, entries: Sequence[Entry]) -> Modules:
     weights: list[list[dict[str, int]]] = [[{} for _ in range(count)] for count in found.counts]
     for entry, spot in zip(entries, found.entries, strict=True):
         if spot.block != OUTSIDE and entry.role is Role.PARAMETER and entry.has_scope:
-            held = weights[spot.run][spot.block]
-            held[entry.scope] = held.get(entry.scope, 0) + entry.logical_numel
+            elements = weights[spot.run][spot.block]
+            elements[entry.scope] = elements.get(entry.scope, 0) + entry.logical_numel
     return tuple(map(_name_run, weights))
 
 
@@ -404,7 +408,7 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
     return merged, tuple(modules[run] for run in firsts.values())
 
 
-def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:
+def correct_spots(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:
     """Return the spots of the entries, with each learned tensor whose name is in a block's module in that block.
 
     A tensor that structure puts into a block, and whose name is in no block's module, is outside: after the last block
@@ -473,7 +477,7 @@ def ancestors(scope: str) -> Iterator[str]:
         scope = scope.rpartition(".")[0]
 
 
-def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
+def assign_block_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
     """Give entries without a scope the module of their block, if other names tell that module.
 
     This is the last rule after those of `analyzer.account.scopes.owners`.

@@ -146,7 +146,7 @@ class Flow(Mutable):
     """Vertices that provide the graph's outputs."""
     firsts: dict[int, int] = field(default_factory=dict)
     """First vertex of nodes that have two, by the second."""
-    given: set[int] = field(default_factory=set)
+    graph_inputs: set[int] = field(default_factory=set)
     """Vertices that represent graph inputs."""
     _codes: Mapping[str, int] = field(default_factory=dict)
     """Vertex or code of each name that is read, unless its node gives the vertex directly."""
@@ -260,7 +260,7 @@ class Flow(Mutable):
             return _STORED - len(self._stored) + 1
         vertex = self._add(caller, ())
         self.static[vertex] = False
-        self.given.add(vertex)
+        self.graph_inputs.add(vertex)
         return vertex
 
     def _add(self, node: Node, read: Iterable[int], inside: Sequence[int] = ()) -> int:
@@ -342,7 +342,7 @@ def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
         tensor = entry.tensor
         if tensor.node is not None:
             inside[path, tensor.node].append(entry.logical_numel)
-        for place in _around(path, holders) if path in holders else ():
+        for place in _enclosing_nodes(path, holders) if path in holders else ():
             inside[place].append(entry.logical_numel)
     return Weights(
         sizes={key: entry.logical_numel for entry, key in learned},
@@ -364,7 +364,7 @@ _DEEPEST = 64
 """Most levels of nested graphs that are followed; functions may call each other in a cycle."""
 
 
-def _around(path: GraphPath, holders: Mapping[GraphPath, Place]) -> Iterator[Place]:
+def _enclosing_nodes(path: GraphPath, holders: Mapping[GraphPath, Place]) -> Iterator[Place]:
     """Yield the nodes that contain a graph, the innermost first."""
     for _ in range(_DEEPEST):
         place = holders.get(path)

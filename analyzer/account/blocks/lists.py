@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from analyzer.account.ledger import Entry, Role, natural_order
-from analyzer.model.operators import Kind, named
+from analyzer.model.operators import Kind, operators_of
 from analyzer.records import Mutable, field
 
 Lists = tuple[tuple[str, ...], ...]
@@ -33,7 +33,7 @@ _DEEPEST = 32
 """Most parts of a scope that are used."""
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
-_TABLES = named(Kind.LOOKS_UP)
+_TABLES = operators_of(Kind.LOOKS_UP)
 
 
 class _Module(Mutable):
@@ -80,7 +80,7 @@ class Numbered(NamedTuple):
 
     lists: Lists
     """Lists sorted by the name of their parent; empty if names do not give blocks."""
-    held: int
+    elements: int
     """Learned elements that they hold together."""
     whole: int
     """Learned elements of the whole model."""
@@ -89,7 +89,7 @@ class Numbered(NamedTuple):
 
     def at(self, share: float) -> Lists:
         """Return the blocks, if they hold this share of the learned elements; else nothing."""
-        return self.lists if self.held >= max(share, self.least) * self.whole else ()
+        return self.lists if self.elements >= max(share, self.least) * self.whole else ()
 
 
 def find_lists(entries: Iterable[Entry]) -> Numbered:
@@ -101,27 +101,27 @@ def find_lists(entries: Iterable[Entry]) -> Numbered:
     learned = [entry for entry in entries if entry.role is Role.PARAMETER and entry.logical_numel]
     learned = [entry for entry in learned if entry.read_by not in _TABLES]
     root = _tree(entry for entry in learned if entry.has_scope)
-    found = _with_small(_without_lone(list(_lists(root)), root), root)
+    found = _with_small(_without_single(list(_lists(root)), root), root)
     least = 0.0
     if not found:
         least = MOST
         found = [members for members in _lists(root, 1) if len(members) > 1]
-    held: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for members in found:
-        held[_pattern(members[0])] += sum(member.elements for member in members)
-    kept = {pattern for pattern, elements in held.items() if elements >= _LEAST * held.total()}
+        totals[_pattern(members[0])] += sum(member.elements for member in members)
+    kept = {pattern for pattern, elements in totals.items() if elements >= _LEAST * totals.total()}
     found = [members for members in found if _pattern(members[0]) in kept]
     found.sort(key=lambda members: natural_order(members[0].path))
     lists = tuple(tuple(member.path for member in members) for members in found)
     return Numbered(
-        () if _are_told_twice(lists) else lists,
-        sum(held[pattern] for pattern in kept),
+        () if _are_ambiguous(lists) else lists,
+        sum(totals[pattern] for pattern in kept),
         sum(entry.logical_numel for entry in learned),
         least,
     )
 
 
-def _are_told_twice(lists: Lists) -> bool:
+def _are_ambiguous(lists: Lists) -> bool:
     """Whether some names have an additional root module: then they do not tell which block holds a tensor."""
     firsts = {members[0] for members in lists}
     return any(one[dot.end() :] in firsts for one in firsts for dot in re.finditer(r"\.", one))
@@ -129,54 +129,54 @@ def _are_told_twice(lists: Lists) -> bool:
 
 def _tree(entries: Iterable[Entry]) -> _Module:
     root = _Module("", 0)
-    ways: dict[str, list[_Module]] = {"": [root]}
+    chains: dict[str, list[_Module]] = {"": [root]}
     """Paths of modules around those that hold tensors, which are fewer."""
     known: dict[tuple[tuple[int, ...], int, int], tuple[bool, str]] = {}
     """Cache by shape: whether a tensor is a matrix, and its text. Most tensors have one of few shapes."""
     for entry in entries:
         scope, tensor, elements = entry.scope, entry.tensor, entry.logical_numel
-        home, dot, last = scope.rpartition(".")
-        way = ways.get(home)
-        if way is None:
-            way = ways[home] = _way(root, home)
-        if scope and (home or not dot) and len(way) <= _DEEPEST:
-            holder = way[-1]
+        parent, dot, last = scope.rpartition(".")
+        chain = chains.get(parent)
+        if chain is None:
+            chain = chains[parent] = _open_modules(root, parent)
+        if scope and (parent or not dot) and len(chain) <= _DEEPEST:
+            holder = chain[-1]
             module = holder.children.get(last)
             if module is None:
                 path = f"{holder.path}.{last}" if holder.path else last
-                module = holder.children[last] = _Module(path, len(way))
+                module = holder.children[last] = _Module(path, len(chain))
         else:
-            way = _way(root, scope)
-            module = way.pop()
+            chain = _open_modules(root, scope)
+            module = chain.pop()
         size = (tensor.shape, elements, tensor.numel)
-        told = known.get(size)
-        if told is None:
+        described = known.get(size)
+        if described is None:
             is_matrix = has_matrix(entry)
             sizes = sorted(size for size in tensor.shape if size > 1) if is_matrix else ()
-            told = known[size] = is_matrix, "x".join(map(str, sizes)) or str(elements)
-        is_matrix, shape = told
+            described = known[size] = is_matrix, "x".join(map(str, sizes)) or str(elements)
+        is_matrix, shape = described
         own = module.own
         is_first = is_matrix and not (own and any("x" in shape for shape in own))
         module.elements += elements
         module.matrices += is_first
-        for around in way:
+        for around in chain:
             around.elements += elements
             around.matrices += is_first
         own.append(shape)
     return root
 
 
-def _way(root: _Module, scope: str) -> list[_Module]:
+def _open_modules(root: _Module, scope: str) -> list[_Module]:
     """Return the modules from the root to a scope; missing ones are created."""
-    module, way = root, [root]
+    module, chain = root, [root]
     for number, part in enumerate(scope.split(".", _DEEPEST)[:_DEEPEST] if scope else (), 1):
         below = module.children.get(part)
         if below is None:
             below = _Module(f"{module.path}.{part}" if module.path else part, number)
             module.children[part] = below
         module = below
-        way.append(module)
-    return way
+        chain.append(module)
+    return chain
 
 
 def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
@@ -253,25 +253,25 @@ def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]
     return max(forms.values()) == 1
 
 
-def _without_lone(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
+def _without_single(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
     """Return the lists without single modules, unless these are numbered and together most of the surrounding module.
 
     A stage may have one block if other stages have blocks under the same name.
     """
     patterns = Counter(_pattern(members[0]) for members in found)
-    lone = [members[0] for members in found if len(members) == 1 and patterns[_pattern(members[0])] == 1]
-    numbered = [module for module in lone if module.path.rpartition(".")[2].isdecimal()]
-    held: Counter[str] = Counter()
+    single = [members[0] for members in found if len(members) == 1 and patterns[_pattern(members[0])] == 1]
+    numbered = [module for module in single if module.path.rpartition(".")[2].isdecimal()]
+    totals: Counter[str] = Counter()
     for module in numbered:
-        held[_around(module)] += module.elements
-    few = {module.path for module in lone}
+        totals[_around(module)] += module.elements
+    dropped = {module.path for module in single}
     for module in numbered:
         around = root
         for part in filter(None, _around(module).split(".")):
             around = around.children[part]
-        if held[around.path] >= _MOST * around.elements:
-            few.discard(module.path)
-    return [members for members in found if members[0].path not in few]
+        if totals[around.path] >= _MOST * around.elements:
+            dropped.discard(module.path)
+    return [members for members in found if members[0].path not in dropped]
 
 
 def _around(module: _Module) -> str:
@@ -292,12 +292,12 @@ def _with_small(found: Sequence[list[_Module]], root: _Module) -> list[list[_Mod
     around = {path.rpartition(".")[0] for path in known}
     more: dict[str, list[_Module]] = defaultdict(list)
     for module in root.below():
-        home, _, name = module.path.rpartition(".")
-        is_of_stage = _NUMBERED.fullmatch(home.rpartition(".")[2]) is not None
+        parent, _, name = module.path.rpartition(".")
+        is_of_stage = _NUMBERED.fullmatch(parent.rpartition(".")[2]) is not None
         if not is_of_stage or _NUMBERED.fullmatch(name) is None or module.path in known:
             continue
         if module.matrices and module.is_of_parts and _pattern(module) in patterns:
-            more[home].append(module)
+            more[parent].append(module)
     lists = [
         sorted(
             [*members, *more.pop(members[0].path.rpartition(".")[0], ())],
@@ -305,7 +305,7 @@ def _with_small(found: Sequence[list[_Module]], root: _Module) -> list[list[_Mod
         )
         for members in found
     ]
-    lists += [members for home, members in more.items() if home not in around]
+    lists += [members for parent, members in more.items() if parent not in around]
     return lists
 
 

@@ -70,8 +70,8 @@ def find_repeats(units: Sequence[Unit], *, variants: bool = False) -> tuple[Repe
         return tuple(_add_variants(common, found, sorted({repeat.period for repeat in found})))
     if not variants:
         return ()
-    tries = [_add_variants(common, (), (period,)) for period in range(1, _LONGEST_VARIANT + 1)]
-    return tuple(max(tries, key=lambda repeats: _agreement(common, repeats)))
+    candidates = [_add_variants(common, (), (period,)) for period in range(1, _LONGEST_VARIANT + 1)]
+    return tuple(max(candidates, key=lambda repeats: _agreement(common, repeats)))
 
 
 def add_alike(forms: Sequence[Unit], repeats: Sequence[Repeat]) -> tuple[Repeat, ...]:
@@ -88,7 +88,7 @@ def add_alike(forms: Sequence[Unit], repeats: Sequence[Repeat]) -> tuple[Repeat,
     (Repeat(start=1, period=1, count=1), Repeat(start=2, period=1, count=1))
     """
     common = _Common(forms)
-    found = list(repeats) or _alone(common)
+    found = list(repeats) or _find_similar(common)
     ends = [bound for repeat in found for bound in (repeat.start, repeat.end)]
     bounds = list(zip([0, *ends[1::2]], [*ends[::2], len(forms)], strict=True))
     more: list[Repeat] = []
@@ -105,9 +105,9 @@ def add_alike(forms: Sequence[Unit], repeats: Sequence[Repeat]) -> tuple[Repeat,
     return tuple(sorted([*found, *more], key=lambda repeat: repeat.start))
 
 
-def _alone(common: _Common) -> list[Repeat]:
+def _find_similar(common: _Common) -> list[Repeat]:
     """Return blocks similar to the one before or after, as a run each, in the period with the most equal units."""
-    tries = []
+    candidates = []
     for period in range(1, _LONGEST_VARIANT + 1):
         found: list[Repeat] = []
         start = 0
@@ -119,8 +119,8 @@ def _alone(common: _Common) -> list[Repeat]:
                 count += 1
             found += [Repeat(start + block * period, period, 1) for block in range(count) if count > 1]
             start += period * count if count > 1 else 1
-        tries.append(found)
-    return max(tries, key=lambda repeats: _equal(common, repeats))
+        candidates.append(found)
+    return max(candidates, key=lambda repeats: _equal(common, repeats))
 
 
 def _is_next(common: _Common, start: int, period: int) -> bool:
@@ -151,7 +151,7 @@ class _Common:
         self._numbers = [0, *itertools.accumulate(map(len, units))]
         self._elements = [0, *itertools.accumulate(map(sum, units))]
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
-        self._left = _MOST_IN_COMMON
+        self._comparisons_left = _MOST_IN_COMMON
 
     def of(self, one: int, two: int) -> tuple[int, int, int]:
         """Return whether two units are equal, and the number and the elements of the weights that both have."""
@@ -159,9 +159,9 @@ class _Common:
         if a == b:
             return 1, len(a), self._elements[one + 1] - self._elements[one]
         found = self._known.get((one, two))
-        self._left -= len(a) + len(b) if found is None else 1
+        self._comparisons_left -= len(a) + len(b) if found is None else 1
         if found is None:
-            both = Counter(a) & Counter(b) if self._left >= 0 else Counter[int]()
+            both = Counter(a) & Counter(b) if self._comparisons_left >= 0 else Counter[int]()
             elements = sum(size * count for size, count in both.items())
             found = self._known[one, two] = both.total(), elements
         return 0, *found
@@ -171,7 +171,7 @@ class _Common:
 
         With `share`, that share of the larger block's weights must be equal, by number alone.
         """
-        if self._left < 0:
+        if self._comparisons_left < 0:
             return False
         pairs = [self.of(one + unit, two + unit) for unit in range(period)]
         if share:

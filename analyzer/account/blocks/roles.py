@@ -11,7 +11,7 @@ from functools import cached_property
 
 from analyzer.account.blocks.flow import NONE, Flow
 from analyzer.model import Node, StoredTensor
-from analyzer.model.operators import Kind, Slot, named, operator_of
+from analyzer.model.operators import Kind, Slot, operator_of, operators_of
 from analyzer.model.wiring import Reader
 
 ATTENTION = "attention"
@@ -24,13 +24,13 @@ LINEAR = "linear"
 """A linear map outside every block: a projection of embeddings, a pooler, a head."""
 OTHER = "other"
 
-_LINEAR = named(Kind.PRODUCT)
-_ATTENTION = named(Kind.ATTENTION)
-_CONVOLUTIONS = named(Kind.CONVOLUTION)
-_RECURRENT = named(Kind.RECURRENT)
+_LINEAR = operators_of(Kind.PRODUCT)
+_ATTENTION = operators_of(Kind.ATTENTION)
+_CONVOLUTIONS = operators_of(Kind.CONVOLUTION)
+_RECURRENT = operators_of(Kind.RECURRENT)
 _EMBEDDINGS = frozenset({"EmbedLayerNormalization", "QEmbedLayerNormalization"})
-_TABLES = named(Kind.LOOKS_UP) - _EMBEDDINGS
-_NORMS = named(Kind.NORMALIZES)
+_TABLES = operators_of(Kind.LOOKS_UP) - _EMBEDDINGS
+_NORMS = operators_of(Kind.NORMALIZES)
 _BIASES = {"SkipLayerNormalization": frozenset({4}), "SkipSimplifiedLayerNormalization": frozenset({3})}
 """Inputs of a norm that hold the bias of the linear map before it."""
 
@@ -44,7 +44,7 @@ _MOMENTS = frozenset(
 """Operators that compute the mean or the length in a decomposed norm."""
 
 _SCALES = frozenset({"Div", "Mul"})
-_TELLING = {
+_ROLE_BY_OPERATOR = {
     **dict.fromkeys(_EMBEDDINGS | _TABLES, EMBEDDING),
     **dict.fromkeys(_NORMS, NORM),
     **dict.fromkeys(_CONVOLUTIONS, CONVOLUTION),
@@ -53,7 +53,7 @@ _TELLING = {
 }
 """Operators that give the function of all, or nearly all, of their weights."""
 
-_TOLD_BY_SLOT = _TELLING.keys() | _BIASES.keys()
+_DECIDED_BY_OPERATOR = _ROLE_BY_OPERATOR.keys() | _BIASES.keys()
 """Operators whose name, and possibly input, is tried first."""
 
 _BEFORE_VECTORS = _MOMENTS | _NORMS | _CONVOLUTIONS
@@ -61,7 +61,7 @@ _BEFORE_VECTORS = _MOMENTS | _NORMS | _CONVOLUTIONS
 
 _SOFTMAX = frozenset({"BiasSoftmax", "QLinearSoftmax", "Softmax"})
 
-_TOLD_APART = _LINEAR | _SOFTMAX | _ATTENTION
+_SORTED_OPERATORS = _LINEAR | _SOFTMAX | _ATTENTION
 
 _NEAR = 8
 """Most steps from a moment, or a linear map, to the vectors that scale or shift its result."""
@@ -74,10 +74,10 @@ class Roles:
         self._flow = flow
         self._linear: set[int] = set()
         self._products: set[int] = set()
-        self._soft: list[int] = []
+        self._softmaxes: list[int] = []
         self._attention: list[int] = []
         for vertex, node in enumerate(flow.nodes):
-            if node.op_type in _TOLD_APART:
+            if node.op_type in _SORTED_OPERATORS:
                 self._sort(vertex, node)
         self._attended = self._find_attended()
         self._users: dict[int, int] = {}
@@ -90,7 +90,9 @@ class Roles:
         """Return the function of a learned tensor for one of its readers; `is_inside` means inside a block."""
         flow = self._flow
         vertex = flow.vertex(*reader)
-        if vertex in self._linear and flow.nodes[vertex].op_type not in _TOLD_BY_SLOT:  # true of nearly all
+        if (
+            vertex in self._linear and flow.nodes[vertex].op_type not in _DECIDED_BY_OPERATOR
+        ):  # true of nearly all
             return self._by_product(vertex, is_inside)
         slot = reader.slot
         if self._flow.static[vertex] and not (slot == 0 and self._is_table(vertex)) and vertex in self._users:
@@ -109,7 +111,7 @@ class Roles:
 
     def _by_operator(self, vertex: int, slot: int, tensor: StoredTensor) -> str | None:
         op_type = self._flow.nodes[vertex].op_type
-        found = _TELLING.get(op_type)
+        found = _ROLE_BY_OPERATOR.get(op_type)
         if op_type in _EMBEDDINGS and slot in _EMBEDDING_NORMS:
             return NORM
         if op_type in _BIASES and slot in _BIASES[op_type]:
@@ -128,43 +130,43 @@ class Roles:
 
     def _vector(self, vertex: int, is_inside: bool) -> str:
         """Return the function of a vector: a bias has its linear map's; a scale or shift after a moment is a norm's."""
-        moments, told, tellers = self._near
+        moments, distances, deciders = self._near
         before = self._flow.before[vertex]
         if self._flow.nodes[vertex].op_type in _SCALES:
             return NORM if any(moments[source] < _NEAR for source in before) else OTHER
-        nearest = min(before, key=told.__getitem__, default=NONE)
-        if nearest == NONE or told[nearest] >= _NEAR:
+        nearest = min(before, key=distances.__getitem__, default=NONE)
+        if nearest == NONE or distances[nearest] >= _NEAR:
             return OTHER
-        teller = tellers[nearest]
-        if teller in self._linear:
-            return self._by_product(teller, is_inside)
-        return CONVOLUTION if self._flow.nodes[teller].op_type in _CONVOLUTIONS else NORM
+        decider = deciders[nearest]
+        if decider in self._linear:
+            return self._by_product(decider, is_inside)
+        return CONVOLUTION if self._flow.nodes[decider].op_type in _CONVOLUTIONS else NORM
 
     @cached_property
     def _near(self) -> tuple[list[int], list[int], list[int]]:
         """Return per vertex: steps to the nearest moment, steps to the nearest vertex that tells, and that vertex."""
         flow = self._flow
         moments: list[int] = []
-        told: list[int] = []
-        tellers: list[int] = []
+        distances: list[int] = []
+        deciders: list[int] = []
         for vertex, (node, before) in enumerate(zip(flow.nodes, flow.before, strict=True)):
-            nearest, best, teller = _NEAR, _NEAR, NONE
+            nearest, best, decider = _NEAR, _NEAR, NONE
             for source in before:
                 if moments[source] < nearest:
                     nearest = moments[source]
-                if told[source] < best:
-                    best, teller = told[source], tellers[source]
+                if distances[source] < best:
+                    best, decider = distances[source], deciders[source]
             op_type = node.op_type
             if (
                 op_type in _BEFORE_VECTORS
                 or vertex in self._linear
                 or (op_type == "Mul" and flow.sizes[vertex] and nearest < _NEAR)
             ):
-                best, teller = -1, vertex
+                best, decider = -1, vertex
             moments.append(0 if op_type in _MOMENTS else nearest + 1)
-            told.append(best + 1)
-            tellers.append(teller)
-        return moments, told, tellers
+            distances.append(best + 1)
+            deciders.append(decider)
+        return moments, distances, deciders
 
     def _sort(self, vertex: int, node: Node) -> None:
         if node.op_type in _LINEAR and self._flow.sizes[vertex]:
@@ -173,7 +175,7 @@ class Roles:
         elif node.op_type in _LINEAR and self._is_product(node):
             self._products.add(vertex)
         elif node.op_type in _SOFTMAX:
-            self._soft.append(vertex)
+            self._softmaxes.append(vertex)
         elif node.op_type in _ATTENTION:
             self._attention.append(vertex)
 
@@ -181,11 +183,11 @@ class Roles:
         """Return linear maps whose results are multiplied as queries, keys or values, or that read the result."""
         before, after = self._flow.before, self._flow.after
         stops = self._products | self._linear
-        near_soft = _reach(before, self._soft, stops) | _reach(after, self._soft, stops)
-        attending = [*(self._products & near_soft), *self._attention]
+        near_softmax = _reach(before, self._softmaxes, stops) | _reach(after, self._softmaxes, stops)
+        attending = [*(self._products & near_softmax), *self._attention]
         # Attention operators with weights have projections of their own.
-        fed = [vertex for vertex in attending if not self._flow.sizes[vertex]]
-        near = _reach(before, fed, self._linear) | _reach(after, attending, self._linear)
+        without_weights = [vertex for vertex in attending if not self._flow.sizes[vertex]]
+        near = _reach(before, without_weights, self._linear) | _reach(after, attending, self._linear)
         return near & self._linear
 
     def _is_product(self, node: Node) -> bool:

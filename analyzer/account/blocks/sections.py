@@ -23,10 +23,10 @@ _FEW = 4
 _DEEPEST = 8
 """Most levels of streams that feed other streams."""
 
-_FAR = 4096
+_MOST_EDGES = 4096
 """Most edges between summands that are visited to find whether one is computed from another."""
 
-_FAR_IN_ALL = 1_000_000
+_MOST_EDGES_IN_ALL = 1_000_000
 """Most such edges of one flow."""
 
 
@@ -60,14 +60,14 @@ class Cutter:
         if self._end == NONE:
             return
         self._tree = post_dominators(flow.after, self._end)
-        self._ways = _Ways.of(flow, self._tree, self._weighty)
+        self._paths = _Paths.of(flow, self._tree, self._weight_counts)
 
     def cut(self) -> Sections:
         """Return one chain to the output, and one for each other stream that several of its sections need."""
         count = len(self.flow.nodes)
         if self._end == NONE:
             return Sections((), [NONE] * count, [False] * count, {}, frozenset())
-        return self._cut([self._ways.down(self.flow, self._end)])
+        return self._cut([self._paths.down(self.flow, self._end)])
 
     def refine(self, sections: Sections, is_host: Callable[[int], bool]) -> Sections | None:
         """Give streams that end in a section accepted by `is_host` a chain of their own; None if there are none."""
@@ -78,7 +78,7 @@ class Cutter:
         return self._cut([*sections.chains, *more]) if more else None
 
     @cached_property
-    def _weighty(self) -> list[int]:
+    def _weight_counts(self) -> list[int]:
         """Number of vertices with weights in the subtree of each vertex, itself included."""
         found = [1 if sizes else 0 for sizes in self.flow.sizes]
         for vertex, parent in enumerate(self._tree.parent):
@@ -102,10 +102,10 @@ class Cutter:
 
     def _others(self, anchors: Sequence[int]) -> Iterator[Chain]:
         """Yield the other paths to points that are their own anchors; on a single path all vertices are points."""
-        for point in sorted(self._ways.more):
-            for child in self._ways.above(point) if anchors[point] == point else ():
-                if anchors[child] != child and self._weighty[child] >= _FEW:
-                    yield self._ways.down(self.flow, child)
+        for point in sorted(self._paths.more):
+            for child in self._paths.above(point) if anchors[point] == point else ():
+                if anchors[child] != child and self._weight_counts[child] >= _FEW:
+                    yield self._paths.down(self.flow, child)
 
 
 def _heaviest(flow: Flow) -> int:
@@ -123,7 +123,7 @@ def _heaviest(flow: Flow) -> int:
     return max(outputs, key=lambda vertex: (heaviest[vertex], vertex))
 
 
-class _Ways(Frozen):
+class _Paths(Frozen):
     """Paths in the tree from the sources of a flow to its end."""
 
     first: Sequence[int]
@@ -132,12 +132,12 @@ class _Ways(Frozen):
     """The other children of vertices that have several."""
     longest: Sequence[int]
     """Depth of the deepest source above each vertex; NONE for vertices on no path."""
-    weighty: Sequence[int]
+    weight_counts: Sequence[int]
     """Number of vertices with weights in the subtree of each vertex."""
     search: _Search
 
     @classmethod
-    def of(cls, flow: Flow, tree: PostDominators, weighty: Sequence[int]) -> _Ways:
+    def of(cls, flow: Flow, tree: PostDominators, weight_counts: Sequence[int]) -> _Paths:
         depth, parent = tree.depth, tree.parent
         sources = [vertex for vertex in _starts(flow, tree) if depth[vertex] != NONE]
         longest = [NONE] * len(depth)
@@ -153,7 +153,7 @@ class _Ways(Frozen):
                 elif below != NONE:
                     more[below].append(vertex)
                 vertex = below
-        return cls(first, more, longest, weighty, _Search(flow))
+        return cls(first, more, longest, weight_counts, _Search(flow))
 
     def above(self, vertex: int) -> list[int]:
         """Return the vertices that a vertex immediately post-dominates, that on the longest path first."""
@@ -161,12 +161,12 @@ class _Ways(Frozen):
 
     def down(self, flow: Flow, vertex: int) -> list[int]:
         """Return the path to a vertex from point to point; at a sum it follows the summand that others derive from."""
-        way = []
+        path = []
         while vertex != NONE:
-            way.append(vertex)
+            path.append(vertex)
             vertex = self._origin(flow, vertex) if vertex in self.more else self.first[vertex]
-        way.reverse()
-        return way
+        path.reverse()
+        return path
 
     def _origin(self, flow: Flow, vertex: int) -> int:
         """Return the one of several predecessors from which the stream comes."""
@@ -178,7 +178,7 @@ class _Ways(Frozen):
         if direct:
             return max(direct, key=lambda child: (self.longest[child], -child))
         # in x + attention(x) + mlp(x) the stream is inside a separate sum, and a mask may be a longer path
-        return max(found, key=lambda child: (self.weighty[child], self.longest[child], -child))
+        return max(found, key=lambda child: (self.weight_counts[child], self.longest[child], -child))
 
 
 def _starts(flow: Flow, tree: PostDominators) -> list[int]:
@@ -187,10 +187,10 @@ def _starts(flow: Flow, tree: PostDominators) -> list[int]:
     An input may take other paths too: the numbers of tokens also make masks, and show where a text ends. An input is a
     start itself if all its paths lead to a sum that also reads it: a residual connection.
     """
-    given = flow.given
+    graph_inputs = flow.graph_inputs
     found = [
         vertex
-        for vertex in sorted(given)
+        for vertex in sorted(graph_inputs)
         if len(flow.after[vertex]) > 1 and tree.parent[vertex] in flow.after[vertex]
     ]
     carries: list[bool] = []
@@ -201,7 +201,7 @@ def _starts(flow: Flow, tree: PostDominators) -> list[int]:
                 break
         else:
             is_first = bool(sizes) and not flow.static[vertex]
-            if is_first or (before and given.issuperset(before)):
+            if is_first or (before and graph_inputs.issuperset(before)):
                 found.append(vertex)
             carries.append(is_first)
     return found
@@ -211,22 +211,22 @@ class _Search(Mutable):
     """Finds, among some vertices, those from which others are computed."""
 
     flow: Flow
-    left: int = _FAR_IN_ALL
+    left: int = _MOST_EDGES_IN_ALL
     """Edges that may still be visited."""
 
     def origin(self, vertices: Sequence[int]) -> int:
         """Return the first of these sorted vertices from which another is computed; NONE if there is none nearby."""
-        asked = set(vertices)
+        candidates = set(vertices)
         waiting = [-vertex for vertex in reversed(vertices)]  # a heap: the last vertex comes first
         seen = set(vertices)
         found = NONE
         steps = 0
-        while waiting and found != vertices[0] and steps < min(_FAR, self.left):
+        while waiting and found != vertices[0] and steps < min(_MOST_EDGES, self.left):
             vertex = -heapq.heappop(waiting)
             before = self.flow.before[vertex]
-            steps += 0 if vertex in asked else len(before)
+            steps += 0 if vertex in candidates else len(before)
             for source in before:
-                if source in asked:
+                if source in candidates:
                     found = source if found == NONE else min(found, source)
                 elif source > vertices[0] and source not in seen:
                     seen.add(source)

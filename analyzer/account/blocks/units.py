@@ -78,7 +78,7 @@ Owner = tuple[int, int]
 def lay_out_named(
     flow: Flow,
     owners: Sequence[Owner | None],
-    told: Sequence[bool],
+    placed: Sequence[bool],
     sizes: Sequence[int],
     structure: GraphLayout,
 ) -> tuple[GraphLayout, tuple[int, ...]]:
@@ -87,14 +87,14 @@ def lay_out_named(
     Args:
         flow: data flow of the graph.
         owners: the block in which names put each vertex, if any.
-        told: whether names place a vertex at all: a vertex that they place without an owner is in no block.
+        placed: whether names place a vertex at all: a vertex that they place without an owner is in no block.
         sizes: number of blocks of each list.
         structure: layout from structure, whose units divide the blocks.
 
     Returns:
         The layout, and the list that each of its runs is, in the order of computation.
     """
-    owned = _fill(flow, owners, told)
+    owned = _fill_unnamed(flow, owners, placed)
     seen = _in_order(flow, owned)
     runs = {number: position for position, number in enumerate(seen)}
     before = _runs_before(flow, owned, runs)
@@ -165,29 +165,29 @@ def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
     return order
 
 
-def _fill(flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool]) -> list[Owner | None]:
+def _fill_unnamed(flow: Flow, owners: Sequence[Owner | None], placed: Sequence[bool]) -> list[Owner | None]:
     """Return the owners, with unnamed vertices added to the block whose values they read last.
 
     Vertices that only prepare stored tensors belong to the block of all their readers, or to no block if these differ.
     """
     owned = list(owners)
     for vertex, before in enumerate(flow.before):
-        if not told[vertex] and not flow.static[vertex]:
+        if not placed[vertex] and not flow.static[vertex]:
             known = [source for source in before if owned[source] is not None]
             owned[vertex] = owned[max(known)] if known else None
     readers: dict[int, set[Owner | None]] = {}
     for vertex in sorted(flow.conduits, reverse=True):
-        if flow.static[vertex] and not told[vertex]:
-            owned[vertex] = _only(readers.get(vertex, set()))
+        if flow.static[vertex] and not placed[vertex]:
+            owned[vertex] = _single_owner(readers.get(vertex, set()))
         for conduit in flow.conduits[vertex]:
             readers.setdefault(conduit, set()).add(owned[vertex])
     for vertex, found in readers.items():
-        if not told[vertex]:
-            owned[vertex] = _only(found)
+        if not placed[vertex]:
+            owned[vertex] = _single_owner(found)
     return owned
 
 
-def _only(owners: Set[Owner | None]) -> Owner | None:
+def _single_owner(owners: Set[Owner | None]) -> Owner | None:
     return next(iter(owners)) if len(owners) == 1 else None
 
 

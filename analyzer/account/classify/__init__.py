@@ -112,7 +112,7 @@ class _Context(NamedTuple):
     """Names of the stored tensors of each graph, without suffixes of quantizers; computed on demand."""
     companions: Collection[Key]
     """Scales, zero points and group indices that some reader uses to decode codes."""
-    given_on: frozenset[Key]
+    branch_outputs: frozenset[Key]
     """Outputs of nested graphs."""
     is_pytorch: bool
     prefix: str
@@ -161,13 +161,18 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
         provenance=read_provenance(model),
         metadata={g.path: g.metadata for g in graphs},
         annotated=frozenset(
-            (g.path, name) for g in graphs for named in g.annotations.values() for name in named.values()
+            (g.path, name)
+            for g in graphs
+            for annotation in g.annotations.values()
+            for name in annotation.values()
         ),
         stored=functools.cache(
             lambda: frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors())
         ),
         companions=companions,
-        given_on=frozenset((g.path, name) for g in graphs if g.parent is not None for name in g.outputs),
+        branch_outputs=frozenset(
+            (g.path, name) for g in graphs if g.parent is not None for name in g.outputs
+        ),
         is_pytorch=model.producer.startswith("pytorch"),
         prefix=_common_prefix(graphs[0]) if graphs else "",
     )
@@ -205,7 +210,7 @@ def _enter_all(
     wiring, metadata = context.wiring, context.metadata
     is_simple = not (wiring.calls or context.annotated or context.companions)
     learned, rule, initializer = Role.PARAMETER, "name:parameter", Carrier.INITIALIZER
-    named = {dtype: dtype.is_floating and dtype not in CODES for dtype in DType}
+    is_plain_float = {dtype: dtype.is_floating and dtype not in CODES for dtype in DType}
     unpacks: dict[str, bool] = {}
     for tensor, direct, reader in zip(tensors, wiring.read_by(tensors), computing, strict=True):
         name = tensor.name
@@ -215,7 +220,7 @@ def _enter_all(
             and len(direct) == 1
             and leaf in _USUAL
             and tensor.carrier is initializer
-            and named[tensor.dtype]
+            and is_plain_float[tensor.dtype]
             and name not in metadata[tensor.graph_path]
             and is_dotted(name)
         ):
@@ -350,8 +355,8 @@ def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
 
 def _by_branch(tensor: StoredTensor, context: _Context) -> Decision | None:
     """Treat integers that a nested graph returns unchanged as constants: they are not learned."""
-    is_given = tensor.key in context.given_on and not tensor.dtype.is_floating
-    return Decision(Role.CONSTANT, "structure:branch-output") if is_given else None
+    is_branch_output = tensor.key in context.branch_outputs and not tensor.dtype.is_floating
+    return Decision(Role.CONSTANT, "structure:branch-output") if is_branch_output else None
 
 
 _MADE_UP = re.compile(r"val_\d+")

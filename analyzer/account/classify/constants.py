@@ -23,7 +23,7 @@ from analyzer.model.content import Array, is_constant_filled
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import is_mask
 from analyzer.model.wiring import Reader, Wiring
-from analyzer.read.payload import look_together
+from analyzer.read.payload import sample_together
 from analyzer.records import replace
 
 # values of PyTorch's trace
@@ -74,29 +74,25 @@ def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iter
             continue
         is_pytorch = part.producer.startswith("pytorch")
         for entry in own:
-            if not _is_open(entry):
+            if not _is_undecided(entry):
                 continue
             is_node = is_pytorch and entry.tensor.carrier is Carrier.CONSTANT
             name = float_name(entry.tensor.name)
-            if (
-                is_node
-                or _NAME.fullmatch(name)
-                or (_NUMBERED.fullmatch(name) and _does_nothing(entry, wiring))
-            ):
+            if is_node or _NAME.fullmatch(name) or (_NUMBERED.fullmatch(name) and _is_neutral(entry, wiring)):
                 yield entry.tensor.key
 
 
-_OPEN = (f"{Evidence.STRUCTURE}:", f"{Evidence.CONTENT}:")
+_UNDECIDED = (f"{Evidence.STRUCTURE}:", f"{Evidence.CONTENT}:")
 """Beginnings of rules that leave open whether a parameter is a value of the trace."""
 
 
-def _is_open(entry: Entry) -> bool:
+def _is_undecided(entry: Entry) -> bool:
     """Whether neither a name nor metadata gives its role."""
-    is_guessed = entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN)
+    is_guessed = entry.role is Role.PARAMETER and entry.decided_by.startswith(_UNDECIDED)
     return not entry.sources and (is_guessed or entry.role is Role.UNATTRIBUTED)
 
 
-def _does_nothing(entry: Entry, wiring: Wiring) -> bool:
+def _is_neutral(entry: Entry, wiring: Wiring) -> bool:
     """Whether it is ones that scale a norm, zeros that shift one, or zeros that a stored matrix multiplies.
 
     A norm's own weights keep their names in every exporter; zeros before a matrix are the initial state of a recurrent
@@ -171,7 +167,9 @@ def settle_fillers(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...
     found: set[Key] = set()
     for entry in entries:
         tensor = entry.tensor
-        if not _is_open(entry) or any(reader.node.op_type not in MOVES for reader in wiring.readers(tensor)):
+        if not _is_undecided(entry) or any(
+            reader.node.op_type not in MOVES for reader in wiring.readers(tensor)
+        ):
             continue
         readers = wiring.readers(tensor, past=MOVES - _WRITES - {"Concat"})
         if not readers or not all(_is_written_into(reader) for reader in readers):
@@ -251,13 +249,13 @@ def _may_be_masks(squares: Sequence[StoredTensor]) -> Iterator[StoredTensor]:
         size: np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64)
         for size in {tensor.shape[-1] for tensor in squares}
     }
-    looked = look_together([(tensor.payload, places[tensor.shape[-1]]) for tensor in squares])
+    sampled = sample_together([(tensor.payload, places[tensor.shape[-1]]) for tensor in squares])
     by_type: dict[np.dtype, list[tuple[StoredTensor, Array]]] = defaultdict(list)
-    for tensor, few in zip(squares, looked, strict=True):
-        if few is not None and few.dtype.kind in "biufV":
-            by_type[few.dtype].append((tensor, few))
+    for tensor, sample in zip(squares, sampled, strict=True):
+        if sample is not None and sample.dtype.kind in "biufV":
+            by_type[sample.dtype].append((tensor, sample))
     for found in by_type.values():
-        numbers = np.concatenate([few for _, few in found]).astype(np.float64).reshape(len(found), -1)
+        numbers = np.concatenate([sample for _, sample in found]).astype(np.float64).reshape(len(found), -1)
         seen, hidden = numbers[:, :4], numbers[:, 4:]  # (squares, elements)
         is_like = (seen == seen[:, :1]).all(axis=1) & (hidden == hidden[:, :1]).all(axis=1)
         is_like &= seen[:, 0] != hidden[:, 0]

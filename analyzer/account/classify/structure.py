@@ -98,7 +98,7 @@ _MOST_OPERANDS, _MOST_BEFORE = 64, 64
 """Most operands of nodes, and most nodes before one, that are visited."""
 
 
-class _Said(NamedTuple):
+class _Answers(NamedTuple):
     """Answers of some readers about a tensor; each field comes from the first reader that answers it."""
 
     decided: tuple[Role, str] | None = None
@@ -113,9 +113,9 @@ class _Said(NamedTuple):
     is_coded: bool = False
     """Whether one of them computes with the numbers that codes represent."""
 
-    def then(self, other: _Said) -> _Said:
+    def completed_by(self, other: _Answers) -> _Answers:
         """Return these answers, completed by those of later readers."""
-        return _Said(
+        return _Answers(
             self.decided or other.decided,
             self.constant or other.constant,
             self.known or other.known,
@@ -133,7 +133,7 @@ class Structure:
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
-        self._past: dict[tuple[tuple[GraphPath, int | str], int, tuple[object, ...]], _Said] = {}
+        self._past: dict[tuple[tuple[GraphPath, int | str], int, tuple[object, ...]], _Answers] = {}
         self._sources: dict[tuple[Place, int, str], bool] = {}
         self._before: dict[Place, Sequence[Node]] = {}
 
@@ -148,46 +148,46 @@ class Structure:
             tensor: tensor whose role is asked.
         """
         readers = self.wiring.readers(origin)
-        said = self._ask(readers, tensor)
+        answers = self._query(readers, tensor)
         movers = self._movers(readers, tensor)
-        looked_at = _looked_at(tensor) if movers else ()
+        properties = _relevant_properties(tensor) if movers else ()
         for hops in range(_MAX_HOPS):
-            if said.decided is not None:
-                return said.decided
+            if answers.decided is not None:
+                return answers.decided
             for mover in movers:
-                said = said.then(self._ask_past(mover, hops, tensor, looked_at))
+                answers = answers.completed_by(self._query_past(mover, hops, tensor, properties))
         # A reader that only takes a bound or a size from a weight does not make it a constant: that comes last.
-        if said.decided or said.constant:
-            return said.decided or said.constant
-        if said.known is None or said.known.slot == CARRIED:
+        if answers.decided or answers.constant:
+            return answers.decided or answers.constant
+        if answers.known is None or answers.known.slot == CARRIED:
             return None
         if not tensor.dtype.is_floating:
-            is_coded = tensor.numel > _FEW_CODES and said.is_coded
+            is_coded = tensor.numel > _FEW_CODES and answers.is_coded
             is_index = tensor.dtype in _INDEX_TYPES or (tensor.numel <= _FEW and not is_coded)
-            return (Role.CONSTANT, f"structure:{said.known.node.op_type}-operand") if is_index else None
+            return (Role.CONSTANT, f"structure:{answers.known.node.op_type}-operand") if is_index else None
         if tensor.numel <= 1:
             return Role.CONSTANT, "structure:scalar"
-        node = said.affine
+        node = answers.affine
         if node is None and not _is_vector(tensor):
-            node = next((each for each in said.combining if self._takes_whole(each, tensor)), None)
+            node = next((each for each in answers.combining if self._takes_whole(each, tensor)), None)
         return None if node is None else (Role.PARAMETER, f"structure:{node.op_type}-vector")
 
-    def _ask_past(
-        self, mover: _Mover, hops: int, tensor: StoredTensor, looked_at: tuple[object, ...]
-    ) -> _Said:
+    def _query_past(
+        self, mover: _Mover, hops: int, tensor: StoredTensor, properties: tuple[object, ...]
+    ) -> _Answers:
         """Return the answers of readers past one mover and `hops` further ones."""
-        key = (mover.place if isinstance(mover, Node) else (mover.path, mover.name), hops, looked_at)
-        said = self._past.get(key)
-        if said is None:
+        key = (mover.place if isinstance(mover, Node) else (mover.path, mover.name), hops, properties)
+        answers = self._past.get(key)
+        if answers is None:
             readers = _readers(self.wiring, mover)
             if hops:
-                said = _Said()
+                answers = _Answers()
                 for following in self._movers(readers, tensor):
-                    said = said.then(self._ask_past(following, hops - 1, tensor, looked_at))
+                    answers = answers.completed_by(self._query_past(following, hops - 1, tensor, properties))
             else:
-                said = self._ask(readers, tensor)
-            self._past[key] = said
-        return said
+                answers = self._query(readers, tensor)
+            self._past[key] = answers
+        return answers
 
     def _movers(self, readers: Iterable[Reader], tensor: StoredTensor) -> list[_Mover]:
         """Return the readers that pass a tensor on, each once: a node, or a loop's body that keeps it as a state."""
@@ -200,35 +200,35 @@ class Structure:
                 found[reader.node.place] = reader.node
         return list(found.values())
 
-    def _ask(self, readers: Iterable[Reader], tensor: StoredTensor) -> _Said:
+    def _query(self, readers: Iterable[Reader], tensor: StoredTensor) -> _Answers:
         """Return the answers of the direct readers of a tensor."""
         # A single integer that is cast and repeated may be an initial state of zeros, not a weight.
         is_state = tensor.dtype is DType.INT64 and tensor.numel == 1
         is_vector = _is_vector(tensor)
-        said = _Said()
+        answers = _Answers()
         for reader in readers:
             if self.wiring.kept_in_body(reader) is not None:
                 continue  # the loop's body reads it
             node = reader.node
-            told = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
-            if told is not None and is_state and told[0] is Role.PARAMETER:
-                told = None
-            is_constant = told is not None and told[0] is Role.CONSTANT
+            decision = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
+            if decision is not None and is_state and decision[0] is Role.PARAMETER:
+                decision = None
+            is_constant = decision is not None and decision[0] is Role.CONSTANT
             combines = node.op_type in _COMBINES
-            is_affine = combines and is_vector and not said.affine and self._takes_vector(node)
-            said = said.then(
-                _Said(
-                    decided=None if is_constant else told,
-                    constant=told if is_constant else None,
+            is_affine = combines and is_vector and not answers.affine and self._takes_vector(node)
+            answers = answers.completed_by(
+                _Answers(
+                    decided=None if is_constant else decision,
+                    constant=decision if is_constant else None,
                     known=reader if node.is_standard else None,
                     affine=node if is_affine else None,
                     combining=(node,) if combines else (),
                     is_coded=_reads_codes(reader),
                 )
             )
-            if said.decided is not None:
+            if answers.decided is not None:
                 break
-        return said
+        return answers
 
     def _takes_vector(self, node: Node) -> bool:
         """Whether a vector that a node reads is the bias of a linear operator, or scales or shifts a normalization.
@@ -236,7 +236,7 @@ class Structure:
         The other operand comes from a linear operator, or, for a decomposed normalization, from a mean or a norm within
         a few operators (the mean of a picture, subtracted as a constant, does not count).
         """
-        if self._comes_of(node, _MAX_HOPS, "product") or self._comes_of(node, _MAX_HOPS, "integers"):
+        if self._comes_from(node, _MAX_HOPS, "product") or self._comes_from(node, _MAX_HOPS, "integers"):
             return True
         if node.op_type in ("Add", "Sub") and self._adds_to_scaled(node):
             return True
@@ -246,7 +246,7 @@ class Structure:
 
     def _takes_whole(self, node: Node, tensor: StoredTensor) -> bool:
         """Whether a tensor of several axes is such a bias or part of a decomposed normalization."""
-        return self._is_bias_of_heads(node, tensor) or self._is_written_out(node)
+        return self._is_bias_of_heads(node, tensor) or self._is_decomposed_norm(node)
 
     def _adds_to_scaled(self, node: Node) -> bool:
         """Whether one operand is a linear operator's result times a stored vector: a decomposed BatchNorm."""
@@ -255,7 +255,7 @@ class Structure:
                 continue
             factors = [find_origin(self.wiring, scaling, slot) for slot in range(len(scaling.inputs))]
             is_vector = any(factor is not None and _is_vector(factor) for factor in factors)
-            if is_vector and self._comes_of(scaling, _MAX_HOPS, "product"):
+            if is_vector and self._comes_from(scaling, _MAX_HOPS, "product"):
                 return True
         return False
 
@@ -280,7 +280,7 @@ class Structure:
                     return True
         return False
 
-    def _is_written_out(self, node: Node) -> bool:
+    def _is_decomposed_norm(self, node: Node) -> bool:
         """Whether a normalization is decomposed into x * (g / s) + (b - m * g / s), and the node reads g or b."""
         for source in self.wiring.producers(node):
             if not isinstance(source, Node):
@@ -290,7 +290,10 @@ class Structure:
             if node.op_type == "Add" and source.op_type == "Mul":
                 negated = (each for each in self.wiring.producers(source) if isinstance(each, Node))
                 means = (
-                    each for less in negated if less.op_type == "Neg" for each in self.wiring.producers(less)
+                    each
+                    for negation in negated
+                    if negation.op_type == "Neg"
+                    for each in self.wiring.producers(negation)
                 )
                 if any(isinstance(mean, Node) and _normalizes(mean) for mean in means):
                     return True
@@ -315,26 +318,28 @@ class Structure:
 
     def is_normalized(self, node: Node, hops: int = _MAX_HOPS) -> bool:
         """Whether an operand comes through a normalization, a mean or a norm at most `hops` operators before."""
-        return self._comes_of(node, hops, "norm")
+        return self._comes_from(node, hops, "norm")
 
-    def _comes_of(self, node: Node, hops: int, what: str) -> bool:
+    def _comes_from(self, node: Node, hops: int, source_kind: str) -> bool:
         """Whether an operand comes from a node of kind `what`, directly or through operators that it may pass."""
-        key = (node.place, hops, what)
+        key = (node.place, hops, source_kind)
         known = self._sources.get(key)
         if known is None:
-            is_meant, through = _SOURCES[what]
+            is_source, passed = _SOURCES[source_kind]
             sources = [source for source in self.wiring.producers(node) if isinstance(source, Node)]
-            known = any(map(is_meant, sources)) or (
+            known = any(map(is_source, sources)) or (
                 hops > 1
                 and any(
-                    self._comes_of(source, hops - 1, what) for source in sources if source.op_type in through
+                    self._comes_from(source, hops - 1, source_kind)
+                    for source in sources
+                    if source.op_type in passed
                 )
             )
             self._sources[key] = known
         return known
 
 
-def _looked_at(tensor: StoredTensor) -> tuple[object, ...]:
+def _relevant_properties(tensor: StoredTensor) -> tuple[object, ...]:
     """Return all properties of a tensor itself that the rules use."""
     numel = tensor.numel
     bounds = (numel > 0, numel > 1, numel > _FEW_CODES, numel > _FEW)
@@ -364,9 +369,9 @@ def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTe
                 if hop and len(found) >= _MOST_READERS:
                     return
                 found.add(place)
-                inner = wiring.kept_in_body(reader)
-                if inner is not None:
-                    following.append(inner)
+                body_input = wiring.kept_in_body(reader)
+                if body_input is not None:
+                    following.append(body_input)
                     continue
                 yield reader
                 if _moves(reader, tensor):
@@ -375,7 +380,7 @@ def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTe
 
 
 def _readers(wiring: Wiring, source: StoredTensor | _Mover) -> list[Reader]:
-    return wiring.readers_of_given(source) if isinstance(source, GraphInput) else wiring.readers(source)
+    return wiring.readers_of_input(source) if isinstance(source, GraphInput) else wiring.readers(source)
 
 
 def _moves(reader: Reader, tensor: StoredTensor) -> bool:
@@ -402,12 +407,12 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
     if known is None:
         return None
     rule = f"structure:{node.op_type}[{slot}]"
-    what = known.slot(slot)
-    if what in (Slot.SCALE, Slot.ZERO_POINT) or (node.op_type, slot) in _BOOKKEEPING:
+    slot_kind = known.slot(slot)
+    if slot_kind in (Slot.SCALE, Slot.ZERO_POINT) or (node.op_type, slot) in _BOOKKEEPING:
         return Role.QUANTIZATION, rule
-    if what is Slot.CONSTANT:
+    if slot_kind is Slot.CONSTANT:
         return (Role.CONSTANT, rule) if tensor.numel <= _FEW else None
-    if what is Slot.BUFFER:
+    if slot_kind is Slot.BUFFER:
         return (Role.BUFFER, rule) if tensor.dtype.is_floating else None
     if known.kind is Kind.DECODES and slot == 0:
         if tensor.dtype not in CODES:
@@ -417,7 +422,7 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
     is_one = tensor.numel == 1 and not (tensor.shape and node.op_type in _LEARNS_ONE)
     if _is_learned(known, slot) and (not is_one or tensor.dtype.is_integer):
         return Role.PARAMETER, rule
-    if what is Slot.TABLE and tensor.dtype.is_floating and len(tensor.shape) >= 2:
+    if slot_kind is Slot.TABLE and tensor.dtype.is_floating and len(tensor.shape) >= 2:
         return Role.PARAMETER, rule
     return None
 
@@ -430,8 +435,8 @@ def _reads_codes(reader: Reader) -> bool:
 
 def _is_learned(known: Operator, slot: int) -> bool:
     """Whether a tensor stored at an input is a weight, whatever its type and shape."""
-    what = known.slot(slot)
-    return what in (Slot.LEARNED, Slot.BIAS) or (what is Slot.CODES and known.kind in _COMPUTES)
+    slot_kind = known.slot(slot)
+    return slot_kind in (Slot.LEARNED, Slot.BIAS) or (slot_kind is Slot.CODES and known.kind in _COMPUTES)
 
 
 def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTensor]:
@@ -481,8 +486,8 @@ _MOST_GATES = 4
 
 def _kept_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
     """Return the stored tensor that a loop passes through unchanged as a state, and that a node of its body reads."""
-    given = wiring.find(node.graph_path, node.inputs[slot]) if node.inputs[slot] else None
-    found = wiring.kept_outside(given) if isinstance(given, GraphInput) else None
+    graph_input = wiring.find(node.graph_path, node.inputs[slot]) if node.inputs[slot] else None
+    found = wiring.kept_outside(graph_input) if isinstance(graph_input, GraphInput) else None
     return found if isinstance(found, StoredTensor) else None
 
 

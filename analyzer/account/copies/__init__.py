@@ -42,7 +42,7 @@ from analyzer.model.content import (
 )
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Wiring
-from analyzer.read.payload import look_together
+from analyzer.read.payload import sample_together
 from analyzer.records import replace
 
 __all__ = ["find_copies"]
@@ -62,9 +62,11 @@ def find_copies(
     with the number of candidates done; `salt` selects the elements that are compared first. If contents are not read,
     only entries that several components of an artifact share, by their location or their name, are marked.
     """
-    called = entries if content == "none" or len(model.parts) > 1 else tuple(_without_tools(entries))
-    names = Names(model, called)
-    found = find_shared(called, names)
+    plainly_named = (
+        entries if content == "none" or len(model.parts) > 1 else tuple(_without_tool_names(entries))
+    )
+    names = Names(model, plainly_named)
+    found = find_shared(plainly_named, names)
     if content != "none":
         found = _find_contents(found, names, wiring, progress, salt)
         found = find_alike(found, names, wiring, progress, salt)
@@ -93,7 +95,7 @@ def _may_be_of_tool(sources: Iterable[str]) -> bool:
     return any("/" in name or ".MatMul" in name or name.startswith("Conv") for name in sources)
 
 
-def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
+def _without_tool_names(entries: Sequence[Entry]) -> Iterator[Entry]:
     """Yield the entries under names of PyTorch's modules: without a tool's prefix or number, and without node names."""
     known = {source for entry in entries for source in entry.sources}
     for entry in entries:
@@ -104,19 +106,19 @@ def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
         sources = []
         for source in entry.sources or ((float_name(entry.tensor.name),) if is_code else ()):
             if is_code:
-                again = _NUMBERED_BIAS.fullmatch(source)
+                match = _NUMBERED_BIAS.fullmatch(source)
             else:
-                again = _FUSED.fullmatch(source) if source.startswith("Conv") else None
+                match = _FUSED.fullmatch(source) if source.startswith("Conv") else None
             name = (
-                again[1]
-                if again is not None and (not is_code or again[1] in known)
+                match[1]
+                if match is not None and (not is_code or match[1] in known)
                 else source.rpartition("/")[2]
             )
             is_node = ".MatMul" in name and _NODE.fullmatch(name) is not None
-            if not is_node and (entry.sources or again is not None):
+            if not is_node and (entry.sources or match is not None):
                 sources.append(name)
-        named = tuple(sources)
-        yield entry if named == entry.sources else replace(entry, sources=named)
+        stripped = tuple(sources)
+        yield entry if stripped == entry.sources else replace(entry, sources=stripped)
 
 
 def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -153,11 +155,11 @@ def _find_contents(
     salt: str,
 ) -> tuple[Entry, ...]:
     groups: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
-    ways = functools.cache(either_way)  # most tensors have one of few shapes
+    either_orientation = functools.cache(either_way)  # most tensors have one of few shapes
     for entry in entries:
         tensor = entry.tensor
         if tensor.numel > 1 and entry.role is Role.PARAMETER and entry.copy_of is None:
-            groups[tensor.dtype, ways(tensor.shape)].append(entry)
+            groups[tensor.dtype, either_orientation(tensor.shape)].append(entry)
     candidates = [group for group in groups.values() if _may_hold_copies(group, names)]
     total = sum(map(len, candidates))
     decided: dict[Key, Entry] = {}
@@ -168,7 +170,7 @@ def _find_contents(
         ordered = sorted(group, key=lambda entry: not entry.sources)
         for start in range(0, len(ordered), _TOGETHER):
             batch = ordered[start : start + _TOGETHER]
-            for entry, straight, turned in _look_both_ways(batch, salt):
+            for entry, straight, turned in _sample_both_orientations(batch, salt):
                 copy = originals.match(entry, straight, turned)
                 if copy is not None:
                     decided[entry.tensor.key] = copy
@@ -184,17 +186,17 @@ _TOGETHER = 1 << 10
 """Tensors whose samples are held in memory at once."""
 
 
-def _look_both_ways(
+def _sample_both_orientations(
     entries: Sequence[Entry], salt: str
 ) -> Iterator[tuple[Entry, Array | None, Array | None]]:
     """Yield samples of each tensor, and for a matrix also the elements at the same positions of its transpose."""
     straight = functools.cache(functools.partial(sample_positions, salt=salt))
     turned = functools.cache(functools.partial(transposed_positions, salt=salt))
-    first = look_together([(entry.tensor.payload, straight(entry.tensor.numel)) for entry in entries])
+    first = sample_together([(entry.tensor.payload, straight(entry.tensor.numel)) for entry in entries])
     matrices = [entry for entry in entries if len(entry.tensor.shape) == 2]
-    second = iter(look_together([(each.tensor.payload, turned(*each.tensor.shape)) for each in matrices]))
-    for entry, few in zip(entries, first, strict=True):
-        yield entry, few, next(second) if len(entry.tensor.shape) == 2 else None
+    second = iter(sample_together([(each.tensor.payload, turned(*each.tensor.shape)) for each in matrices]))
+    for entry, samples in zip(entries, first, strict=True):
+        yield entry, samples, next(second) if len(entry.tensor.shape) == 2 else None
 
 
 def _may_hold_copies(group: Sequence[Entry], names: Names) -> bool:
@@ -234,9 +236,11 @@ class _Originals:
         self._by_samples.setdefault(key, _Alike(self._names, self._wiring)).add(entry)
         return None
 
-    def _copy(self, entry: Entry, original: Entry, how: str) -> Entry:
+    def _copy(self, entry: Entry, original: Entry, prefix: str) -> Entry:
         return copy_of(
-            entry, original, how + ("duplicated-file" if self._names.are_apart(entry, original) else "copy")
+            entry,
+            original,
+            prefix + ("duplicated-file" if self._names.are_apart(entry, original) else "copy"),
         )
 
 

@@ -25,11 +25,11 @@ class Names:
 
     def __init__(self, model: Model, entries: Sequence[Entry]) -> None:
         self._model = model
-        held: dict[GraphPath, set[_Sources]] = defaultdict(set)
+        sources_by_root: dict[GraphPath, set[_Sources]] = defaultdict(set)
         for entry in entries:
             if entry.role is Role.PARAMETER and entry.sources:
-                held[self.root(entry)].add(entry.sources)
-        self._held = tuple(held.values())
+                sources_by_root[self.root(entry)].add(entry.sources)
+        self._sources_by_file = tuple(sources_by_root.values())
         self._main: set[GraphPath] = set()
         roots = {part.path for part in model.parts}
         for graph in model.graphs:
@@ -54,7 +54,7 @@ class Names:
 
     def may_be_one(self, a: _Sources, b: _Sources) -> bool:
         """Whether two names may belong to one tensor: no file holds both."""
-        return a == b or not any(a in held and b in held for held in self._held)
+        return a == b or not any(a in known and b in known for known in self._sources_by_file)
 
 
 class Same:
@@ -129,25 +129,25 @@ def find_named(entries: Sequence[Entry], names: Names, content: ContentMode) -> 
     Their elements all have the same value in both; or, if contents are not read, they have equal dtype and shape in two
     components. Names say nothing between two components in which one name means two different tensors.
     """
-    told = Counter(entry.sources for entry in entries)
-    named: dict[_Sources, list[Entry]] = defaultdict(list)
-    for entry in entries if len(told) < len(entries) else ():
-        if told[entry.sources] < 2 or not entry.sources:
+    counts = Counter(entry.sources for entry in entries)
+    by_sources: dict[_Sources, list[Entry]] = defaultdict(list)
+    for entry in entries if len(counts) < len(entries) else ():
+        if counts[entry.sources] < 2 or not entry.sources:
             continue  # nearly all
         if entry.role is Role.PARAMETER and entry.tensor.numel and names.is_in_main(entry):
-            named[entry.sources].append(entry)
-    groups = [group for group in named.values() if len(group) > 1]
+            by_sources[entry.sources].append(entry)
+    groups = [group for group in by_sources.values() if len(group) > 1]
     if not groups or (content == "none" and not names.has_several_files):
         return tuple(entries)
     values = _Values(content)
-    odds = _Odds(groups, names, values)
+    conflicts = _Conflicts(groups, names, values)
     decided: dict[Key, Entry] = {}
     for group in groups:
         left = [entry for entry in group if entry.copy_of is None]
         match = _match_names if content == "none" else _match_values
         for entry, original in match(left, names, values):
             is_apart = names.are_apart(entry, original)
-            if not is_apart or not odds.are_between(names.root(entry), names.root(original)):
+            if not is_apart or not conflicts.are_between(names.root(entry), names.root(original)):
                 rule = f"{values.evidence}:{'duplicated-file' if is_apart else 'copy'}"
                 decided[entry.tensor.key] = copy_of(entry, original, rule)
     return _with(entries, decided)
@@ -199,12 +199,12 @@ def _match_names(group: Sequence[Entry], names: Names, values: _Values) -> Itera
             yield from ((entry, first) for entry in others)
 
 
-class _Odds:
+class _Conflicts:
     """Pairs of components that use one name for different tensors: then names do not prove that tensors are equal."""
 
     def __init__(self, groups: Sequence[Sequence[Entry]], names: Names, values: _Values) -> None:
         self._values = values
-        self._alone: dict[GraphPath, dict[_Sources, Entry]] = defaultdict(dict)
+        self._unique: dict[GraphPath, dict[_Sources, Entry]] = defaultdict(dict)
         """Entries stored under their PyTorch name, as the only one in their component: tensors that were cut or folded
         differ between two files without being two.
         """
@@ -214,12 +214,12 @@ class _Odds:
             times = Counter(map(names.root, whole))
             for entry in whole:
                 if times[names.root(entry)] == 1:
-                    self._alone[names.root(entry)][entry.sources] = entry
+                    self._unique[names.root(entry)][entry.sources] = entry
 
     def are_between(self, a: GraphPath, b: GraphPath) -> bool:
         pair = frozenset((a, b))
         if pair not in self._known:
-            ours, theirs = self._alone[a], self._alone[b]
+            ours, theirs = self._unique[a], self._unique[b]
             common = (name for name in ours if name in theirs)
             self._known[pair] = any(_are_different(ours[name], theirs[name], self._values) for name in common)
         return self._known[pair]
@@ -246,13 +246,13 @@ def follow(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     if not known:
         return tuple(entries)
 
-    def lead(entry: Entry) -> Entry:
+    def point_to_first(entry: Entry) -> Entry:
         original = entry.copy_of
         while original in known:
             original = known[original]
         return entry if original == entry.copy_of else replace(entry, copy_of=original)
 
-    return tuple(map(lead, entries))
+    return tuple(map(point_to_first, entries))
 
 
 def _with(entries: Sequence[Entry], decided: dict[Key, Entry]) -> tuple[Entry, ...]:

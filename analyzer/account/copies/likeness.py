@@ -130,8 +130,10 @@ def _by_shape(entries: Sequence[Entry], wiring: Wiring) -> Iterator[list[_Form]]
     coded = {e.tensor.key: _form(e, wiring) for e in learned if e.tensor.dtype in CODES}
     shapes = {either_way(form.shape) for form in coded.values() if form is not None}
     types = {(entry.tensor.shape, entry.tensor.dtype) for entry in learned}
-    told = Counter(shape for shape, _ in {(either_way(s), dtype) for s, dtype in types if dtype not in CODES})
-    shapes.update(shape for shape, count in told.items() if count > 1)
+    type_counts = Counter(
+        shape for shape, _ in {(either_way(s), dtype) for s, dtype in types if dtype not in CODES}
+    )
+    shapes.update(shape for shape, count in type_counts.items() if count > 1)
     if not shapes:
         return
     groups: dict[tuple[int, ...], list[_Form]] = defaultdict(list)
@@ -176,50 +178,50 @@ class _Originals:
         self._forms: list[_Form] = []
         samples = sample_positions(math.prod(shape)).size
         self._values = np.empty((samples, 16))  # (samples, capacity for originals, which doubles)
-        self._rooms = np.empty((samples, 16))
+        self._tolerances = np.empty((samples, 16))
         self._by_sources: dict[Sources, list[int]] = defaultdict(list)
 
     def match(self, form: _Form) -> Entry | None:
         """Return the entry as a copy of an original; None if it is an original itself, which is then remembered."""
-        looks = self._look(form)
-        for turned, values, rooms in looks:
-            for index in itertools.islice(self._near(form, values, rooms), _MOST_NEAR):
+        sampled = self._sample(form)
+        for turned, values, tolerances in sampled:
+            for index in itertools.islice(self._find_near(form, values, tolerances), _MOST_NEAR):
                 original = self._forms[index]
-                way = self._compare(original, form, turned)
-                if way is not None:
+                kind = self._compare(original, form, turned)
+                if kind is not None:
                     self._known[original.entry.tensor.key] |= self._known.pop(form.entry.tensor.key, set())
                     is_apart = self._names.are_apart(form.entry, original.entry)
-                    return copy_of(form.entry, original.entry, f"content:{way}-{_ENDS[is_apart]}")
-        if looks:
-            self._add(form, *looks[0][1:])
+                    return copy_of(form.entry, original.entry, f"content:{kind}-{_RULE_ENDINGS[is_apart]}")
+        if sampled:
+            self._add(form, *sampled[0][1:])
         return None
 
-    def _ways(self, form: _Form) -> tuple[bool, ...]:
+    def _orientations(self, form: _Form) -> tuple[bool, ...]:
         """Return whether to sample its elements transposed; a square matrix is tried both ways."""
         if len(form.shape) != 2:
             return (False,)
         rows, columns = form.shape
         return (False, True) if rows == columns else (form.shape != self._shape,)
 
-    def _look(self, form: _Form) -> list[tuple[bool, Reals, Reals]]:
+    def _sample(self, form: _Form) -> list[tuple[bool, Reals, Reals]]:
         """Return its samples in each orientation; empty if they cannot be read."""
-        ways, numel = self._ways(form), math.prod(form.shape)
+        orientations, numel = self._orientations(form), math.prod(form.shape)
         found = form.at(
             np.concatenate(
                 [
                     transposed_positions(form.shape[0], form.shape[1], self._salt)
                     if turned
                     else sample_positions(numel, self._salt)
-                    for turned in ways
+                    for turned in orientations
                 ]
             )
         )
         if found is None:
             return []
-        values, rooms = (np.split(part, len(ways)) for part in found)
-        return list(zip(ways, values, rooms, strict=True))
+        values, tolerances = (np.split(part, len(orientations)) for part in found)
+        return list(zip(orientations, values, tolerances, strict=True))
 
-    def _near(self, form: _Form, values: Reals, rooms: Reals) -> Iterator[int]:
+    def _find_near(self, form: _Form, values: Reals, tolerances: Reals) -> Iterator[int]:
         """Yield originals that agree at all samples, and may be the same according to their names."""
         sources, count = form.entry.sources, len(self._forms)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -227,10 +229,12 @@ class _Originals:
                 alive = np.array(self._by_sources.get(sources, ()), dtype=np.int64)
             else:
                 distance = np.abs(self._values[0, :count] - values[0])
-                alive = np.flatnonzero(distance <= self._rooms[0, :count] + rooms[0])
+                alive = np.flatnonzero(distance <= self._tolerances[0, :count] + tolerances[0])
             for part in (slice(0, 8), slice(8, None)):  # the first few samples already exclude most
                 distance = np.abs(self._values[part, alive] - values[part, None])
-                alive = alive[(distance <= self._rooms[part, alive] + rooms[part, None]).all(axis=0)]
+                alive = alive[
+                    (distance <= self._tolerances[part, alive] + tolerances[part, None]).all(axis=0)
+                ]
         yield from (int(index) for index in alive if self._may_be_one(form, self._forms[index]))
 
     def _may_be_one(self, form: _Form, original: _Form) -> bool:
@@ -239,22 +243,24 @@ class _Originals:
 
     def _compare(self, original: _Form, form: _Form, turned: bool) -> str | None:
         """Return `cast` or `quantized`; None if they are not the same."""
-        is_across = turned != self._ways(original)[0]  # both were sampled in one orientation
+        is_across = turned != self._orientations(original)[0]  # both were sampled in one orientation
         if original.encoded is None and form.encoded is None:
             return "cast" if _is_cast(original, form, is_across) else None
         is_named = bool(form.entry.sources) and form.entry.sources == original.entry.sources
         return "quantized" if _is_like(original, form, is_across, is_named) else None
 
-    def _add(self, form: _Form, values: Reals, rooms: Reals) -> None:
+    def _add(self, form: _Form, values: Reals, tolerances: Reals) -> None:
         count = len(self._forms)
         if count == self._values.shape[1]:
-            self._values, self._rooms = (np.tile(old, (1, 2)) for old in (self._values, self._rooms))
-        self._values[:, count], self._rooms[:, count] = values, rooms
+            self._values, self._tolerances = (
+                np.tile(old, (1, 2)) for old in (self._values, self._tolerances)
+            )
+        self._values[:, count], self._tolerances[:, count] = values, tolerances
         self._forms.append(form)
         self._by_sources[form.entry.sources].append(count)
 
 
-_ENDS = {False: "copy", True: "duplicated-file"}
+_RULE_ENDINGS = {False: "copy", True: "duplicated-file"}
 
 
 def _is_cast(a: _Form, b: _Form, is_across: bool) -> bool:
@@ -270,30 +276,34 @@ def _is_cast(a: _Form, b: _Form, is_across: bool) -> bool:
         or is_constant_filled(targets)
     ):
         return False
-    ways: set[int] | None = None
+    roundings: set[int] | None = None
     for rows, columns in _tiles(*targets.shape):
         expected = sources[columns, rows].T if is_across else sources[rows, columns]
         found = next(iter(rounded(targets[rows, columns], None))).tobytes()
-        same = {number for number, way in enumerate(rounded(expected, dtype)) if way.tobytes() == found}
-        ways = same if ways is None else ways & same
-        if not ways:
+        same = {
+            number
+            for number, candidate in enumerate(rounded(expected, dtype))
+            if candidate.tobytes() == found
+        }
+        roundings = same if roundings is None else roundings & same
+        if not roundings:
             return False
     return True
 
 
 def _is_like(a: _Form, b: _Form, is_across: bool, is_named: bool) -> bool:
     """Whether two tensors, one or both of them codes, are within a step of each other and correlate."""
-    ours, theirs = a.open(), b.open()
-    if ours is None or theirs is None:
+    first, second = a.open(), b.open()
+    if first is None or second is None:
         return False
     evidence = _Evidence()
     for rows, columns in _tiles(math.prod(b.shape[:-1]), b.shape[-1]):
-        mine = _tile(a, ours, *((columns, rows) if is_across else (rows, columns)))
-        other = _tile(b, theirs, rows, columns)
-        if mine is None or other is None:
+        first_tile = _tile(a, first, *((columns, rows) if is_across else (rows, columns)))
+        second_tile = _tile(b, second, rows, columns)
+        if first_tile is None or second_tile is None:
             return False
-        values, rooms = (part.T for part in mine) if is_across else mine
-        if not evidence.take(values, rooms, *other):
+        values, tolerances = (part.T for part in first_tile) if is_across else first_tile
+        if not evidence.add_part(values, tolerances, *second_tile):
             return False
     return evidence.is_enough(is_named)
 
@@ -324,11 +334,11 @@ class _Evidence:
         self._varies = False
         self._sums = np.zeros(5)
 
-    def take(self, a: Reals, room_a: Reals, b: Reals, room_b: Reals) -> bool:
+    def add_part(self, a: Reals, tolerance_a: Reals, b: Reals, tolerance_b: Reals) -> bool:
         """Add a part of both; return False as soon as an element differs by more than the allowed distance."""
         with np.errstate(invalid="ignore", over="ignore"):
-            room = room_a + room_b
-            if not bool((np.abs(a - b) <= room).all()):
+            tolerance = tolerance_a + tolerance_b
+            if not bool((np.abs(a - b) <= tolerance).all()):
                 return False
         if not self._count:
             self._center, self._first = float(b.mean()), float(b.flat[0])
@@ -355,7 +365,7 @@ def _as_reals(array: Array, dtype: DType) -> tuple[Reals, Reals]:
     with np.errstate(invalid="ignore"):  # a signaling NaN
         values = array.astype(np.float64)
     relative, least = _REALS[dtype]
-    rooms = np.maximum(np.abs(values) * relative, least)
+    tolerances = np.maximum(np.abs(values) * relative, least)
     if dtype is DType.FLOAT16:  # a converter clamps larger numbers to the largest float16
-        rooms[np.abs(values) >= _MOST_HALF] = np.inf
-    return values, rooms
+        tolerances[np.abs(values) >= _MOST_HALF] = np.inf
+    return values, tolerances

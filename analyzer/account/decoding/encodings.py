@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from analyzer.account.decoding import CODES, Encoded
 from analyzer.model import Node, StoredTensor
 from analyzer.model.dtypes import DType
-from analyzer.model.operators import MOVES, Kind, named
+from analyzer.model.operators import MOVES, Kind, operators_of
 from analyzer.model.wiring import Reader, Wiring, is_passed
 from analyzer.records import Frozen
 
@@ -48,7 +48,7 @@ _BIASES = {"QLinearConv": {8: (1, 4)}, "QLinearConvTranspose": {8: (1, 4)}, "QGe
 _INTEGER_PRODUCTS = {"MatMulInteger": {0: 2, 1: 3}, "ConvInteger": {0: 2, 1: 3}}
 """Products whose operands' scales are applied later: the input of an operand, and of its zero point."""
 
-_MOVES = MOVES | named(Kind.LOOKS_UP)
+_MOVES = MOVES | operators_of(Kind.LOOKS_UP)
 """Operators that may come between codes with one scale and the node that decodes them."""
 
 _MOST_MOVES = 4
@@ -128,15 +128,15 @@ def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:
     layer: list[tuple[StoredTensor | Node, DType]] = [(tensor, tensor.dtype)]
     for _ in range(_MOST_MOVES + 1):
         following: list[tuple[StoredTensor | Node, DType]] = []
-        for source, given in layer:
+        for source, code_type in layer:
             for node, slot in wiring.readers(source, past=_SAME):
                 if node.op_type not in _TO_CODES or not node.is_standard:
                     continue
-                found = _unpack(node, slot, tensor.numel, given)
+                found = _unpack(node, slot, tensor.numel, code_type)
                 if found is not None:
                     return found
                 if slot == 0 and node.op_type in _RESHAPES:
-                    following.append((node, given))
+                    following.append((node, code_type))
                 elif slot == 0 and node.op_type in _RECODES:
                     following.append((node, _recode(node)))
         layer = following
@@ -156,23 +156,23 @@ def _recode(node: Node) -> DType:
     return to if to is not None and to.is_integer else DType.UINT8
 
 
-def _unpack(node: Node, slot: int, count: int, given: DType) -> Packing | None:
+def _unpack(node: Node, slot: int, count: int, code_type: DType) -> Packing | None:
     """Return the packing of `count` codes of a type at a reader's input; None if the reader does not unpack there."""
-    stored = count * given.bits
+    stored = count * code_type.bits
     integers = node.integers
     k, n = (max(integers.get(key, 0), 0) for key in ("K", "N"))
     match node.op_type, slot:
-        case "MatMulNBits", 1 if given.is_integer:
+        case "MatMulNBits", 1 if code_type.is_integer:
             bits, block = integers.get("bits", 4), max(integers.get("block_size", 0), 1)
             blocks = -(-k // block) * 8 * -(-block * bits // 8)
             row = 8 * -(-k * bits // 8)
             return Packing(k * n, bits, stored, n * row, n * max(row, blocks))
-        case "MatMulBnb4", 1 if given.is_integer:
+        case "MatMulBnb4", 1 if code_type.is_integer:
             whole = 8 * -(-k * n // 2)
             return Packing(k * n, 4, stored, whole, whole)
-        case "GatherBlockQuantized", 0 if given is DType.UINT8:
+        case "GatherBlockQuantized", 0 if code_type is DType.UINT8:
             bits = integers.get("bits", 4)
-        case "QMoE", (2 | 5 | 8) if given is DType.UINT8:
+        case "QMoE", (2 | 5 | 8) if code_type is DType.UINT8:
             bits = _expert_bits(node, slot)
         case _:
             return None
@@ -219,8 +219,8 @@ def _integer_product(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> En
     zero_slot = _INTEGER_PRODUCTS[node.op_type][slot]
     axis = 1 - slot if node.op_type == "ConvInteger" else slot - 2
     if not _is_computed(wiring, node, zero_slot):
-        named = _named_scale(tensor, wiring)
-        for scale in (_later_scale(reader, named, wiring), named):
+        named_scale = _named_scale(tensor, wiring)
+        for scale in (_later_scale(reader, named_scale, wiring), named_scale):
             encoded = _scaled(tensor, scale, _stored(wiring, node, zero_slot), axis)
             if encoded is not None and encoded.is_sound():
                 return encoded
@@ -370,7 +370,7 @@ def _recurrent(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> E
     return Encoded(tensor, tensor.shape, scale, (directions, 1, 1 if is_single else columns), zero)
 
 
-def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> StoredTensor | None:
+def _later_scale(reader: Reader, named_scale: StoredTensor | None, wiring: Wiring) -> StoredTensor | None:
     """Return the scale of an operand of an integer product, which is cast, then multiplied by both scales.
 
     If both operands are stored, both scales are stored too: the operand's own is the one with its name, else the one at
@@ -383,7 +383,7 @@ def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> 
             for slot in range(len(product.inputs)):
                 scales = _factors(_provider(wiring, product, slot), wiring)
                 if is_pair and len(scales) == 2:
-                    return named if named in scales else scales[reader.slot]
+                    return named_scale if named_scale in scales else scales[reader.slot]
                 if not is_pair and len(scales) == 1:
                     return scales[0]
         layer = [found for found in readers if found.op_type in ("Cast", "Reshape", "Transpose")]

@@ -40,7 +40,7 @@ class Values(NamedTuple):
     """Tensors in `constant` of which only some elements were read."""
 
 
-def look_at_values(
+def check_values(
     entries: Iterable[Entry],
     content: ContentMode,
     progress: Callable[[int, int], None] | None = None,
@@ -53,26 +53,26 @@ def look_at_values(
     if content == "none":
         return Values()
     most = {dtype: 8 * _SMALL // dtype.bits for dtype in DType if dtype.is_floating}
-    looked = [e for e in entries if e.role in _LOOKED_AT and e.tensor.dtype in most and e.tensor.numel]
-    small = [entry for entry in looked if entry.tensor.numel <= most[entry.tensor.dtype]]
+    checked = [e for e in entries if e.role in _CHECKED_ROLES and e.tensor.dtype in most and e.tensor.numel]
+    small = [entry for entry in checked if entry.tensor.numel <= most[entry.tensor.dtype]]
     constant: set[Key] = set()
     not_finite: set[Key] = set()
     for start in range(0, len(small), _TOGETHER):
         batch = small[start : start + _TOGETHER]
-        _look_together(batch, constant, not_finite)
+        _check_together(batch, constant, not_finite)
         if progress is not None:
-            progress(start + len(batch), len(looked))
+            progress(start + len(batch), len(checked))
     places = functools.cache(functools.partial(sample_positions, salt=salt))  # large tensors have few sizes
-    large = (entry for entry in looked if entry.tensor.numel > most[entry.tensor.dtype])
+    large = (entry for entry in checked if entry.tensor.numel > most[entry.tensor.dtype])
     for done, entry in enumerate(large, start=len(small) + 1):
-        _look(entry, _contents(entry, content, places), constant, not_finite)
+        _check_values(entry, _contents(entry, content, places), constant, not_finite)
         if progress is not None:
-            progress(done, len(looked))
-    whole = {entry.tensor.key for entry in (looked if content == "full" else small)}
+            progress(done, len(checked))
+    whole = {entry.tensor.key for entry in (checked if content == "full" else small)}
     return Values(frozenset(constant), frozenset(not_finite), frozenset(constant - whole))
 
 
-_LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
+_CHECKED_ROLES = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
 
 
 def _contents(
@@ -87,7 +87,7 @@ def _contents(
             yield sampled
 
 
-def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key]) -> None:
+def _check_values(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key]) -> None:
     """Record whether a tensor's elements are constant or not finite."""
     first: bytes | None = None
     is_constant = entry.role is Role.PARAMETER and entry.tensor.numel > 1
@@ -101,7 +101,7 @@ def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: 
         constant.add(entry.tensor.key)
 
 
-def _look_together(entries: Sequence[Entry], constant: set[Key], not_finite: set[Key]) -> None:
+def _check_together(entries: Sequence[Entry], constant: set[Key], not_finite: set[Key]) -> None:
     """Record facts about the elements of small tensors, with one test for NaN and infinities for all of a type."""
     by_type: dict[np.dtype, list[tuple[Entry, bytes]]] = defaultdict(list)
     others: list[Entry] = []
@@ -111,11 +111,11 @@ def _look_together(entries: Sequence[Entry], constant: set[Key], not_finite: set
             others.append(entry)
         else:
             by_type[elements[0]].append((entry, elements[1]))
-    for element, held in by_type.items():
-        whole = np.frombuffer(b"".join([content for _, content in held]), element)
+    for element, members in by_type.items():
+        whole = np.frombuffer(b"".join([content for _, content in members]), element)
         are_sound = _is_sound(whole, Role.PARAMETER)
         size = element.itemsize
-        for entry, content in held:
+        for entry, content in members:
             if not are_sound and not _is_sound(np.frombuffer(content, element), entry.role):
                 not_finite.add(entry.tensor.key)
             first = content[:size]
@@ -124,7 +124,7 @@ def _look_together(entries: Sequence[Entry], constant: set[Key], not_finite: set
                 constant.add(entry.tensor.key)
     for entry, array in zip(others, read_together([e.tensor.payload for e in others]), strict=True):
         if array is not None:
-            _look(entry, [array.reshape(-1)], constant, not_finite)
+            _check_values(entry, [array.reshape(-1)], constant, not_finite)
 
 
 def _is_sound(part: Array, role: Role) -> bool:

@@ -61,17 +61,17 @@ def find_unread(facts: Facts) -> Iterator[Finding]:
         grouped[finding, sentence].append(key)
     for (finding, sentence), keys in grouped.items():
         if finding in ABSENT:
-            extent = _say_extent(len(keys), [tensors[key] for key in set(keys) if key in tensors])
+            extent = _describe_extent(len(keys), [tensors[key] for key in set(keys) if key in tensors])
         else:
             extent = "1 tensor" if len(keys) == 1 else f"each of {format_many(len(keys), 'tensor')}"
         yield Finding(finding, NOTED[finding], f"{sentence} ({extent})", tuple(sorted(map(label, keys))))
 
 
-def _say_extent(count: int, absent: Sequence[StoredTensor]) -> str:
+def _describe_extent(count: int, absent: Sequence[StoredTensor]) -> str:
     """Say how large tensors are by their shapes, if their data cannot be read."""
     nbytes = sum(tensor.logical_nbytes for tensor in absent)
-    said = [format_many(count, "tensor"), format_many(sum(tensor.numel for tensor in absent), "element")]
-    return ", ".join([*said, format_many(nbytes, "byte")] if nbytes else said)
+    parts = [format_many(count, "tensor"), format_many(sum(tensor.numel for tensor in absent), "element")]
+    return ", ".join([*parts, format_many(nbytes, "byte")] if nbytes else parts)
 
 
 def find_empty(facts: Facts) -> Iterator[Finding]:
@@ -83,9 +83,9 @@ def find_empty(facts: Facts) -> Iterator[Finding]:
     elif not any(entry.role is Role.PARAMETER for entry in entries):
         message = f"{format_many(nodes, 'node')}, {'but' if nodes else 'and'} no stored tensor is a parameter"
         yield Finding("weightless", Severity.NOTE, message)
-    misfits = {key for finding, key, _ in model.unread if finding == "payload-mismatch"}
-    misfits -= {key for finding, key, _ in model.unread if finding.startswith("external-")}
-    stripped = [e for e in entries if e.tensor.key in misfits and e.tensor.numel and not e.tensor.nbytes]
+    mismatched = {key for finding, key, _ in model.unread if finding == "payload-mismatch"}
+    mismatched -= {key for finding, key, _ in model.unread if finding.startswith("external-")}
+    stripped = [e for e in entries if e.tensor.key in mismatched and e.tensor.numel and not e.tensor.nbytes]
     if stripped:
         message = (
             f"{format_many(sum_elements(stripped), 'element')} in {format_many(len(stripped), 'tensor')} have a "
@@ -110,17 +110,17 @@ def find_names(facts: Facts) -> Iterator[Finding]:
     for part, graphs in model.by_part():
         overridable = tuple(sorted(label((g.path, name)) for g in graphs for name in g.overridable))
         if overridable:
-            why = (
+            reason = (
                 "as this IR version requires"
                 if part.ir_version < 4
                 else "so a caller may replace their values"
             )
-            said = format_doing(len(overridable), "initializer", "are")
-            message = f"{said} among the graph's inputs too, {why}"
-            yield Finding("initializer-is-input", Severity.NOTE, _of(part, message), overridable)
+            phrase = format_doing(len(overridable), "initializer", "are")
+            message = f"{phrase} among the graph's inputs too, {reason}"
+            yield Finding("initializer-is-input", Severity.NOTE, _with_part_name(part, message), overridable)
 
 
-def _of(part: Component, sentence: str) -> str:
+def _with_part_name(part: Component, sentence: str) -> str:
     """Return a sentence about one model file, which is named if there are several."""
     return f"{part.name}: {sentence}" if part.path else sentence
 
@@ -139,12 +139,12 @@ def _find_versions(part: Component) -> Iterator[Finding]:
         message = (
             "the model imports no opset, so its operators have no version; the end of the file may be cut off"
         )
-        yield Finding("no-opset", Severity.WARNING, _of(part, message))
+        yield Finding("no-opset", Severity.WARNING, _with_part_name(part, message))
     newest = versions.get(DEFAULT_DOMAIN, [])
     if newest and 0 < max(newest) < _OLD_OPSET:
         message = f"opset {max(newest)} is older than {_OLD_OPSET}, the first that onnxruntime runs"
-        yield Finding("old-opset", Severity.WARNING, _of(part, message))
-    odd = [
+        yield Finding("old-opset", Severity.WARNING, _with_part_name(part, message))
+    invalid = [
         f"{domain} {', '.join(map(str, sorted(found)))}"
         for domain, found in sorted(versions.items())
         if len(set(found)) > 1
@@ -153,14 +153,14 @@ def _find_versions(part: Component) -> Iterator[Finding]:
             for version in found
         )
     ]
-    if odd:
+    if invalid:
         message = "opset imports that contradict each other, or are not valid versions"
-        yield Finding("invalid-version", Severity.WARNING, _of(part, message), tuple(odd))
+        yield Finding("invalid-version", Severity.WARNING, _with_part_name(part, message), tuple(invalid))
     if not 0 < part.ir_version <= IR_VERSION:
         import onnx  # few files need it
 
         message = f"IR version {part.ir_version} is unknown to onnx {onnx.__version__}, which knows 1 to {IR_VERSION}"
-        yield Finding("invalid-version", Severity.WARNING, _of(part, message))
+        yield Finding("invalid-version", Severity.WARNING, _with_part_name(part, message))
 
 
 def find_functions(facts: Facts) -> Iterator[Finding]:
@@ -168,9 +168,9 @@ def find_functions(facts: Facts) -> Iterator[Finding]:
     calls, root = facts.calls, facts.model.root
     circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.is_recursive))
     if circular:
-        said = format_doing(len(circular), "function", "call")
-        whom = "itself" if len(circular) == 1 else "themselves"
-        message = f"{said} {whom}, directly or through other functions; no runtime can inline that"
+        phrase = format_doing(len(circular), "function", "call")
+        pronoun = "itself" if len(circular) == 1 else "themselves"
+        message = f"{phrase} {pronoun}, directly or through other functions; no runtime can inline that"
         yield Finding("recursive-function", Severity.WARNING, message, circular)
     counted = Counter(
         (root(c.function.path), (c.function.domain, c.function.name, c.function.overload)) for c in calls
@@ -178,8 +178,8 @@ def find_functions(facts: Facts) -> Iterator[Finding]:
     repeated = (key for key, times in counted.items() if times > 1)
     twice = tuple(sorted(label((path, ".".join(filter(None, names)))) for path, names in repeated))
     if twice:
-        said = format_doing(len(twice), "function", "are")
-        message = f"{said} defined more than once; calls are taken to mean the first definition"
+        phrase = format_doing(len(twice), "function", "are")
+        message = f"{phrase} defined more than once; calls are taken to mean the first definition"
         yield Finding("duplicate-function", Severity.WARNING, message, twice)
 
 
@@ -227,12 +227,12 @@ def find_operators(facts: Facts) -> Iterator[Finding]:
             foreign[domain] += nodes
     if foreign:
         where = "onnxruntime's own" if all(map(is_runtime_domain, foreign)) else "not ONNX's own"
-        whose = "an operator that is" if foreign.total() == 1 else "operators that are"
-        message = f"{format_doing(foreign.total(), 'node', 'use')} {whose} {where}"
+        description = "an operator that is" if foreign.total() == 1 else "operators that are"
+        message = f"{format_doing(foreign.total(), 'node', 'use')} {description} {where}"
         yield Finding("custom-domain", Severity.NOTE, message, _count_nodes(foreign))
     if unknown:
-        named = "an operator" if unknown.total() == 1 else "operators"
-        message = f"{format_doing(unknown.total(), 'node', 'name')} {named} that ONNX does not define"
+        noun = "an operator" if unknown.total() == 1 else "operators"
+        message = f"{format_doing(unknown.total(), 'node', 'name')} {noun} that ONNX does not define"
         yield Finding("unknown-operator", Severity.WARNING, message, _count_nodes(unknown))
 
 
@@ -264,7 +264,7 @@ def find_entries(facts: Facts) -> Iterator[Finding]:
                 severity,
                 sentence(members),
                 labels(members),
-                int(freed * _SAVED.get(id_, Fraction(0))) or None,
+                int(freed * _SAVED_SHARES.get(id_, Fraction(0))) or None,
             )
 
 
@@ -284,11 +284,11 @@ def _unused(facts: Facts) -> list[Entry]:
     ]
 
 
-_OF_NODES = (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
+_NODE_CARRIERS = (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
 
 
 def _hidden_in_constants(facts: Facts) -> list[Entry]:
-    return [e for e in facts.entries if e.tensor.carrier in _OF_NODES and e.role is Role.PARAMETER]
+    return [e for e in facts.entries if e.tensor.carrier in _NODE_CARRIERS and e.role is Role.PARAMETER]
 
 
 _DOUBLES = (DType.DOUBLE, DType.COMPLEX128)
@@ -298,7 +298,7 @@ def _doubles(facts: Facts) -> list[Entry]:
     return [e for e in facts.entries if e.tensor.dtype in _DOUBLES and e.role is Role.PARAMETER]
 
 
-def _say_size(entries: Sequence[Entry]) -> str:
+def _describe_size(entries: Sequence[Entry]) -> str:
     return f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
 
 
@@ -316,7 +316,7 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
         Severity.WARNING,
         _unused,
         lambda found: (
-            f"{_say_size(found)} in {format_many(len(found), 'initializer')} that no output depends on"
+            f"{_describe_size(found)} in {format_many(len(found), 'initializer')} that no output depends on"
         ),
     ),
     (
@@ -340,7 +340,7 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
 )
 """(id, severity, function that selects the entries, function that makes the sentence)."""
 
-_SAVED = {"unused-initializer": Fraction(1), "fp64-weights": Fraction(1, 2)}
+_SAVED_SHARES = {"unused-initializer": Fraction(1), "fp64-weights": Fraction(1, 2)}
 """Part of its entries' bytes that fixing a finding saves; the other findings save none."""
 
 
@@ -356,13 +356,13 @@ def find_bytes(facts: Facts) -> Iterator[Finding]:
         )
         yield Finding("strippable-metadata", Severity.NOTE, message, nbytes=metadata)
     if nbytes[UNKNOWN]:
-        said = format_doing(nbytes[UNKNOWN], "byte", "are")
-        message = f"{said} in fields that the ONNX format does not define: no reader sees them"
+        phrase = format_doing(nbytes[UNKNOWN], "byte", "are")
+        message = f"{phrase} in fields that the ONNX format does not define: no reader sees them"
         yield Finding("unknown-fields", Severity.WARNING, message, nbytes=nbytes[UNKNOWN])
     if booked.overlaps:
         pairs = tuple(sorted(f"{label(a.tensor.key)} and {label(b.tensor.key)}" for a, b in booked.overlaps))
-        said = format_doing(len(pairs), "tensor", "begin")
-        message = f"{said} within the external data of another; their bytes are booked once"
+        phrase = format_doing(len(pairs), "tensor", "begin")
+        message = f"{phrase} within the external data of another; their bytes are booked once"
         yield Finding("external-overlap", Severity.WARNING, message, pairs)
     if booked.orphans:
         names = {file.key: file.path for file in model.files}
@@ -371,8 +371,8 @@ def find_bytes(facts: Facts) -> Iterator[Finding]:
             for gap in booked.orphans
         )
         orphaned = sum(gap.length for gap in booked.orphans)
-        belong = "belongs" if orphaned == 1 else "belong"
-        message = f"{format_many(orphaned, 'byte')} of external files {belong} to no tensor"
+        verb = "belongs" if orphaned == 1 else "belong"
+        message = f"{format_many(orphaned, 'byte')} of external files {verb} to no tensor"
         yield Finding("external-orphaned", Severity.WARNING, message, places, orphaned)
 
 
@@ -385,20 +385,20 @@ def find_copies(facts: Facts) -> Iterator[Finding]:
     for rule, finding, words in _COPIES:
         copies = by_rule[rule]
         if copies:
-            named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
+            pairs = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
             freed = facts.freed(copies)
             elements = sum_elements(copies)
-            are = "is" if elements == 1 else "are"
-            held = f"{format_many(elements, 'element')} {are} stored again"
+            verb = "is" if elements == 1 else "are"
+            phrase = f"{format_many(elements, 'element')} {verb} stored again"
             nbytes = format_doing(freed or 0, "byte", "are")
             message = (
-                f"{held}{words}{'' if rule.startswith('name:') else ', in the same bytes'}"
+                f"{phrase}{words}{'' if rule.startswith('name:') else ', in the same bytes'}"
                 if not freed
-                else f"{nbytes} in more than one file: {held} for another component{words}"
+                else f"{nbytes} in more than one file: {phrase} for another component{words}"
                 if copies[0].is_duplicate
-                else f"{format_many(elements, 'element')} ({format_many(freed, 'byte')}) {are} stored again{words}"
+                else f"{format_many(elements, 'element')} ({format_many(freed, 'byte')}) {verb} stored again{words}"
             )
-            yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)), freed)
+            yield Finding(finding, Severity.WARNING, message, tuple(sorted(pairs)), freed)
 
 
 _COPIES = (
@@ -429,12 +429,12 @@ def find_packed(facts: Facts) -> Iterator[Finding]:
     wrong = [(entry, found) for entry, found in pairs if found is not None and not found.is_sound]
     if wrong:
         entry, found = wrong[0]
-        taken = f"take {format_count(found.least // 8)}"
-        taken += f" to {format_count(found.most // 8)}" if found.most > found.least else ""
-        said = f"{format_many(found.numel, 'element')} of {format_many(found.bits, 'bit')}"
+        needed = f"take {format_count(found.least // 8)}"
+        needed += f" to {format_count(found.most // 8)}" if found.most > found.least else ""
+        phrase = f"{format_many(found.numel, 'element')} of {format_many(found.bits, 'bit')}"
         message = (
             f"{format_doing(len(wrong), 'packed weight', 'disagree')} with the operator: "
-            f"{printable_name(label(entry.tensor.key))} has {format_many(found.stored // 8, 'byte')}, {said} {taken}"
+            f"{printable_name(label(entry.tensor.key))} has {format_many(found.stored // 8, 'byte')}, {phrase} {needed}"
         )
         yield Finding("packed-mismatch", Severity.ERROR, message, labels(entry for entry, _ in wrong))
 
@@ -486,9 +486,9 @@ def find_opaque_data(facts: Facts) -> Iterator[Finding]:
     entries = [entry for entry in facts.entries if entry.tensor.key in opaque.tensors]
     stored = f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
     made = f"the output of {format_many(len(opaque.made), 'node')}"
-    said = " and ".join((stored,) * bool(entries) + (made,) * bool(opaque.made))
+    phrase = " and ".join((stored,) * bool(entries) + (made,) * bool(opaque.made))
     message = (
-        f"{said}: data that feeds the computation, but is no known parameter, quantization scale or table"
+        f"{phrase}: data that feeds the computation, but is no known parameter, quantization scale or table"
     )
     names = {label((place[0], name)) for place in opaque.made for name in _made_by(facts, place)}
     yield Finding(OPAQUE, Severity.WARNING, message, tuple(sorted({*labels(entries), *names})))
@@ -522,9 +522,9 @@ def find_runtime_weights(facts: Facts) -> Iterator[Finding]:
                 if decided is not None and decided[0] is Role.PARAMETER:
                     made[label((node.graph_path, node.outputs[0]))] = numel
     if made:
-        said = format_doing(sum(made.values()), "element", "are")
+        phrase = format_doing(sum(made.values()), "element", "are")
         message = (
-            f"{said} made by ConstantOfShape when the model runs, in place of stored weights; they are not "
+            f"{phrase} made by ConstantOfShape when the model runs, in place of stored weights; they are not "
             "counted"
         )
         yield Finding("runtime-weights", Severity.WARNING, message, tuple(sorted(made)))

@@ -60,13 +60,13 @@ def group_by(
         UsageError: `by` names no key, or the same key twice, or `depth` is below 1.
         LedgerError: the groups do not sum to the totals, a defect of onnxledger.
     """
-    usual: int | None = None
+    default_depth: int | None = None
     if by is None:
-        by, usual = choose(ledger)
+        by, default_depth = choose(ledger)
     if by == ACCOUNTS:
         return check_sums(ledger, _by_account(ledger, known))
     by = ",".join(parse_keys(by))
-    labels = label_members(ledger, by, usual if depth is None and by == "scope" else depth)
+    labels = label_members(ledger, by, default_depth if depth is None and by == "scope" else depth)
     nothing = total_entries((), (), 0, known)
     grouping = Grouping(by, labels.depth, _total_labels(ledger, labels, known), nothing, nothing)
     check_sums(ledger, grouping, has_nodes=labels.nodes is not None)
@@ -204,9 +204,9 @@ def check_sums(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -
     if has_nodes:
         wanted["nodes"] = sum(len(graph.nodes) for graph in ledger.model.graphs)
     for total, value in wanted.items():
-        of = attrgetter(total)
-        found = sum([of(group) or 0 for group in grouping.groups])
-        found += (of(grouping.ungrouped) or 0) - (of(grouping.overlap) or 0)
+        get_total = attrgetter(total)
+        found = sum([get_total(group) or 0 for group in grouping.groups])
+        found += (get_total(grouping.ungrouped) or 0) - (get_total(grouping.overlap) or 0)
         if found != value:
             raise LedgerError(
                 f"{ledger.model.path}: groups by {grouping.by} do not sum up: {total} {found:,}"

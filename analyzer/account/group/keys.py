@@ -11,7 +11,7 @@ from analyzer.account.blocks import find_blocks
 from analyzer.account.ledger import Blocks, Ledger, NaturalOrder, Role, in_entry_order
 from analyzer.errors import UsageError
 from analyzer.model import Place
-from analyzer.model.operators import Kind, named
+from analyzer.model.operators import Kind, operators_of
 from analyzer.model.places import ByNode, in_order
 
 ACCOUNTS = "bytes"
@@ -26,7 +26,7 @@ UNREAD = "[unread]"
 ROOT = "[root]"
 """Group of the outermost module's own tensors, whose scope is ""."""
 
-_ENDS = {"stem": -1, "between": 1, "head": 2}
+_PART_RANKS = {"stem": -1, "between": 1, "head": 2}
 """Parts before and after the blocks; parts between two runs of blocks are listed after all blocks."""
 
 DEEPEST = 64
@@ -74,7 +74,7 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
     if depth is not None and depth < 1:
         raise UsageError(f"--depth {depth}: must be 1 or more")
     if depth is None and "scope" in names:
-        depth = _usual_depth(ledger)
+        depth = _default_depth(ledger)
     found = [KEYS[name](ledger, depth or 1) for name in names]
     has_depth = "scope" in names or "block" in names
     by_node = [nodes for _, nodes in found if nodes is not None]
@@ -87,14 +87,14 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
     )
 
 
-def _usual_depth(ledger: Ledger) -> int:
+def _default_depth(ledger: Ledger) -> int:
     """Return the default depth of scopes."""
-    held: dict[str, int] = defaultdict(int)
+    totals: dict[str, int] = defaultdict(int)
     learned = Role.PARAMETER
     for entry in ledger.entries:
         if entry.role is learned and entry.has_scope:
-            held[entry.scope] += entry.parameters
-    return first_telling_depth(held)
+            totals[entry.scope] += entry.parameters
+    return first_dividing_depth(totals)
 
 
 def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
@@ -106,20 +106,20 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
     depth = labels.depth or 1
     if all(entry.scope.count(".") < depth for entry in ledger.entries):  # if each layer is a group
         return None
-    held: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     below: dict[str, dict[str, Counter[int]]] = {}
     layers = _Layers(depth)
     for entry in ledger.entries:
         if entry.parameters and entry.has_scope:
             group = _scope_group(entry.scope, depth)
-            held[group] += entry.parameters
+            totals[group] += entry.parameters
             if layer := layers.of(entry.scope):
                 stem, _, number = layer.rpartition(".")
                 below.setdefault(group, {}).setdefault(stem, Counter())[int(number)] += entry.parameters
     opened = {
         group
         for group, stems in below.items()
-        if 2 * sum(map(_count_repeated, stems.values())) >= held[group] > 0
+        if 2 * sum(map(_count_repeated, stems.values())) >= totals[group] > 0
     }
     if not opened:
         return None
@@ -184,10 +184,10 @@ def _layer_of(scope: str, depth: int) -> str:
 _NUMBER = re.compile(r"(?a:0|[1-9]\d{0,8})")
 
 
-def _count_repeated(held: Mapping[int, int]) -> int:
+def _count_repeated(totals: Mapping[int, int]) -> int:
     """Return the parameters of numbered modules that have as many as the one before or after them."""
     return sum(
-        count for number, count in held.items() if count in (held.get(number - 1), held.get(number + 1))
+        count for number, count in totals.items() if count in (totals.get(number - 1), totals.get(number + 1))
     )
 
 
@@ -218,7 +218,7 @@ def choose(ledger: Ledger) -> tuple[str, int | None]:
         for key in _CHOICES:
             if key not in shares:
                 if key == "scope" and ledger.parameters and are_modules(ledger):
-                    depth = _usual_depth(ledger)
+                    depth = _default_depth(ledger)
                 shares[key] = _Shares.of(ledger, key, depth)
             found = shares[key]
             if found.groups >= least and (most is None or found.rows <= most) and found.most <= _NEARLY_ALL:
@@ -257,17 +257,17 @@ class _Shares(NamedTuple):
         if is_unknown or not ledger.parameters:
             return cls(0, 0, 1.0, 1.0)
         labels, _ = KEYS[key](ledger, depth or 1 if key == "scope" else 1)
-        held: dict[str, int] = defaultdict(int)
+        totals: dict[str, int] = defaultdict(int)
         for entry, label in zip(ledger.entries, labels, strict=True):
             if entry.parameters:
-                held[label] += entry.parameters
+                totals[label] += entry.parameters
         rows: set[tuple[str, int]] = set()
-        for name, count in held.items():
+        for name, count in totals.items():
             rows.add((_NUMBERS.sub("#", name), count))
             if len(rows) > _MANY_GROUPS:
                 break
-        rest = sum(count for name, count in held.items() if name in (UNSCOPED, UNSTAGED, UNREAD))
-        return cls(len(held), len(rows), max(held.values()) / ledger.parameters, rest / ledger.parameters)
+        rest = sum(count for name, count in totals.items() if name in (UNSCOPED, UNSTAGED, UNREAD))
+        return cls(len(totals), len(rows), max(totals.values()) / ledger.parameters, rest / ledger.parameters)
 
 
 _NUMBERS = re.compile(r"\d+")
@@ -275,12 +275,12 @@ _NUMBERS = re.compile(r"\d+")
 
 def are_modules(ledger: Ledger) -> bool:
     """Whether any scope of a learned tensor is more than the tensor's own name with a dot or a counter in it."""
-    held = Counter(entry.scope for entry in ledger.entries if entry.has_scope)
+    scope_counts = Counter(entry.scope for entry in ledger.entries if entry.has_scope)
     return any(
         entry.parameters
         and entry.has_scope
         and not entry.tensor.name.rpartition(".")[2].isdecimal()
-        and (held[entry.scope] > 1 or entry.scoped_by != "name:dotted")
+        and (scope_counts[entry.scope] > 1 or entry.scoped_by != "name:dotted")
         for entry in ledger.entries
     )
 
@@ -301,32 +301,32 @@ def _is_repeated(ledger: Ledger) -> bool:
     return 2 * max(outside.values(), default=0) <= ledger.parameters
 
 
-_TABLES = named(Kind.LOOKS_UP)
+_TABLES = operators_of(Kind.LOOKS_UP)
 
 
-def first_telling_depth(held: Mapping[str, int]) -> int:
+def first_dividing_depth(totals: Mapping[str, int]) -> int:
     """Return the first depth at which scopes form three groups or more, none with nearly all of the parameters.
 
     If there is none, return the first depth with three groups, else the deepest.
 
-    >>> first_telling_depth(
+    >>> first_dividing_depth(
     ...     {"bert.embeddings": 4, "bert.encoder.layer.0": 9, "bert.encoder.layer.1": 9, "cls": 1}
     ... )
     2
     >>> (
-    ...     first_telling_depth({"a.b.c": 9, "a.b.d": 9, "a.e": 1, "f": 0, "g": 0}),
-    ...     first_telling_depth({"a": 99, "b": 1}),
+    ...     first_dividing_depth({"a.b.c": 9, "a.b.d": 9, "a.e": 1, "f": 0, "g": 0}),
+    ...     first_dividing_depth({"a": 99, "b": 1}),
     ... )
     (3, 1)
     """
-    deepest = max((scope.count(".") + 1 for scope in held), default=1)
-    whole = sum(held.values())
+    deepest = max((scope.count(".") + 1 for scope in totals), default=1)
+    whole = sum(totals.values())
     sizes: dict[int, tuple[int, int]] = {}
     """At each depth the number of groups, and the parameters of the largest."""
-    groups: Mapping[str, int] = held
+    groups: Mapping[str, int] = totals
     # Groups are formed from those one level deeper, which are fewer than the scopes.
     for depth in range(min(deepest, DEEPEST), 0, -1):
-        if depth < deepest or ROOT in held:
+        if depth < deepest or ROOT in totals:
             folded: dict[str, int] = defaultdict(int)
             for scope, count in groups.items():
                 folded[scope or ROOT if scope.count(".") < depth else _scope_group(scope, depth)] += count
@@ -341,7 +341,7 @@ def first_telling_depth(held: Mapping[str, int]) -> int:
     return first or deepest
 
 
-def drawn_depth(ledger: Ledger, by: str) -> int | None:
+def picture_depth(ledger: Ledger, by: str) -> int | None:
     """Return the depth for a picture: the first at which no group has over half of the parameters.
 
     If there is none, as for one large table, it is the first depth at which the largest group is smallest. Nobody reads
@@ -355,23 +355,23 @@ def drawn_depth(ledger: Ledger, by: str) -> int | None:
         return None
     usual = label_members(ledger, by).depth or 1
     best, least = usual, 2.0
-    for depth in range(usual, usual + _DEEPER):
-        held: Counter[str] = Counter()
+    for depth in range(usual, usual + _DEPTHS_TRIED):
+        totals: Counter[str] = Counter()
         for entry, label in zip(ledger.entries, label_members(ledger, by, depth).entries, strict=True):
             if entry.parameters:
-                held[label[0]] += entry.parameters
-        boxes = {(_NUMBERS.sub("#", name), count) for name, count in held.items()}
+                totals[label[0]] += entry.parameters
+        boxes = {(_NUMBERS.sub("#", name), count) for name, count in totals.items()}
         if depth > usual and len(boxes) > _MANY_BOXES:
             break
-        largest = max(held.values()) / ledger.parameters
-        if largest < least - _CLEARLY:
+        largest = max(totals.values()) / ledger.parameters
+        if largest < least - _LEAST_GAIN:
             best, least = depth, largest
         if largest <= _HALF:
             break
     return best
 
 
-_DEEPER, _MANY_BOXES, _HALF, _CLEARLY = 6, 40, 0.5, 1e-9
+_DEPTHS_TRIED, _MANY_BOXES, _HALF, _LEAST_GAIN = 6, 40, 0.5, 1e-9
 
 WORDS: Mapping[str, str] = {"operator": "op", "layer": "block"}
 """Alternative words that people use for keys."""
@@ -406,15 +406,15 @@ def parse_keys(by: str) -> tuple[str, ...]:
 def label_order(label: Label, order: NaturalOrder | None = None) -> tuple[tuple[bool, int, str], ...]:
     """Return a sort key: numbers by value, `stem` before blocks, `between.1` and `head` after, brackets last."""
     natural = (order or NaturalOrder()).of
-    return tuple([(text.startswith("["), _end_of(text), natural(text)) for text in label])
+    return tuple([(text.startswith("["), _part_rank(text), natural(text)) for text in label])
 
 
-def _end_of(text: str) -> int:
+def _part_rank(text: str) -> int:
     name, _, number = text.partition(".")
-    if name not in _ENDS:
+    if name not in _PART_RANKS:
         return 0
     is_end = not number if name != "between" else number.isdecimal()
-    return _ENDS[name] if is_end else 0
+    return _PART_RANKS[name] if is_end else 0
 
 
 def sort_labels(labels: Iterable[Label]) -> list[Label]:
@@ -517,10 +517,10 @@ def _by_dtype(ledger: Ledger, depth: int) -> _Found:
 def _by_role(ledger: Ledger, depth: int) -> _Found:
     """Group learned tensors by their function, and the others by their role."""
     blocks = _blocks_of(ledger)
-    told = zip(ledger.entries, in_entry_order(ledger.entries, blocks.roles), strict=True)
+    pairs = zip(ledger.entries, in_entry_order(ledger.entries, blocks.roles), strict=True)
     return [
         role if entry.role is Role.PARAMETER and role is not None else entry.role.value
-        for entry, role in told
+        for entry, role in pairs
     ], None
 
 

@@ -14,14 +14,14 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
     """Return each group's position: its first node that computes with a learned tensor of it, else its first node."""
     ranks = rank_nodes(ledger)
     learned: dict[Label, int] = {}
-    told = in_order(ledger.model, labels.nodes or {})
+    node_labels = in_order(ledger.model, labels.nodes or {})
     is_one = len(ledger.model.graphs) == 1
     if is_one:  # nodes are in order: the first one with a label counts
-        backwards = zip(reversed(told), reversed(range(len(told))), strict=True)
+        backwards = zip(reversed(node_labels), reversed(range(len(node_labels))), strict=True)
         other = {label: rank for label, rank in backwards if label is not None}
     else:
         other = {}
-        for label, rank in zip(told, in_order(ledger.model, ranks), strict=True):
+        for label, rank in zip(node_labels, in_order(ledger.model, ranks), strict=True):
             if label is not None and rank is not None and rank <= other.get(label, rank):
                 other[label] = rank
     places = in_entry_order(ledger.entries, ledger.computing)

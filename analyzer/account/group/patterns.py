@@ -140,10 +140,10 @@ def group_by_patterns(
     if ledger.macs is not None:
         macs, macs_again, macs_left = _count_nodes(ledger, patterns, match, ledger.macs.nodes)
         unworked = dict.fromkeys(ledger.macs.unknown, 1)
-        lacking, lacking_again, lacking_left = _count_nodes(ledger, patterns, match, unworked)
-        groups = [replace(each, macs=macs[each.name], unworked=lacking[each.name]) for each in groups]
-        overlap = replace(overlap, macs=macs_again, unworked=lacking_again)
-        ungrouped = replace(ungrouped, macs=macs_left, unworked=lacking_left)
+        uncounted, unknown_again, unknown_left = _count_nodes(ledger, patterns, match, unworked)
+        groups = [replace(each, macs=macs[each.name], unworked=uncounted[each.name]) for each in groups]
+        overlap = replace(overlap, macs=macs_again, unworked=unknown_again)
+        ungrouped = replace(ungrouped, macs=macs_left, unworked=unknown_left)
     return check_sums(
         ledger,
         Grouping(

@@ -73,15 +73,15 @@ def find_preset(
     weights = _weigh(ledger, known)
     grouped = {preset.name: _sum_up(preset, weights) for preset in presets.values()}
     best = max(grouped, key=lambda each: grouped[each].total())
-    named, covered = weights.total(), grouped[best].total()
-    if 2 * covered <= named and named:
+    named_parameters, grouped_parameters = weights.total(), grouped[best].total()
+    if 2 * grouped_parameters <= named_parameters and named_parameters:
         raise UsageError(
-            f"{ledger.model.path}: no preset fits; the nearest, {best}, has groups for {covered:,} of the "
-            f"{named:,} parameters that have a PyTorch name; write --group NAME=REGEX"
+            f"{ledger.model.path}: no preset fits; the nearest, {best}, has groups for {grouped_parameters:,} of the "
+            f"{named_parameters:,} parameters that have a PyTorch name; write --group NAME=REGEX"
         )
     if len(grouped[best]) < 2:  # a head or an embedding alone occurs in any family
         raise UsageError(
-            f"{ledger.model.path}: cannot tell which preset fits, because only {named:,} of "
+            f"{ledger.model.path}: cannot tell which preset fits, because only {named_parameters:,} of "
             f"{ledger.parameters:,} parameters have a PyTorch name; name a preset, or try --by block"
         )
     return presets[best].compile(match, f" ({AUTO})")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from analyzer.account.group.branches import Branch, fold, grow, is_learned
-from analyzer.account.group.keys import DEEPEST, NESTED, UNSCOPED, Label, first_telling_depth
+from analyzer.account.group.keys import DEEPEST, NESTED, UNSCOPED, Label, first_dividing_depth
 from analyzer.account.ledger import Group, Grouping
 from analyzer.records import Frozen, replace
 from analyzer.text import format_others
@@ -101,16 +101,16 @@ def cut_rows(
     below = _children(rows)
     after: dict[int, list[int]] = {}  # shown rows below each shown row
     others: dict[int, TreeRow] = {}
-    level, room = [_ROOT], limit
-    while level and room:
+    level, rows_left = [_ROOT], limit
+    while level and rows_left:
         opened: list[int] = []
         for parent in level:
             largest = sorted(below[parent], key=lambda at: size(rows[at]))
-            shown, left = largest[:room], largest[room:]
+            shown, left = largest[:rows_left], largest[rows_left:]
             if not shown:
                 continue
             after[parent] = sorted(shown)
-            room -= len(shown)
+            rows_left -= len(shown)
             opened += shown
             if left:
                 others[parent] = _sum_others([rows[at] for at in left])
@@ -195,12 +195,12 @@ def _hidden_parts(grouping: Grouping) -> dict[int, int]:
 
 def _hidden_scopes(grouping: Grouping, position: int) -> int:
     """Return all parts if no shallower depth tells more: that is the default depth, which is shown as a plain list."""
-    held: dict[str, int] = defaultdict(int)
+    totals: dict[str, int] = defaultdict(int)
     for group in grouping.groups:
         if group.label[position] != UNSCOPED and is_learned(group):
-            held[group.label[position]] += group.parameters
-    deepest = max((scope.count(".") + 1 for scope in held), default=1)
-    return DEEPEST if first_telling_depth(held) == deepest else 0
+            totals[group.label[position]] += group.parameters
+    deepest = max((scope.count(".") + 1 for scope in totals), default=1)
+    return DEEPEST if first_dividing_depth(totals) == deepest else 0
 
 
 def _rows(

@@ -89,14 +89,14 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
     if not sources:
         return None
     roles = {source: _source_role(source, provenance) for source in sources}
-    named = {source for source, found in roles.items() if found is not None}
-    learned = tuple(sorted(source for source in named if roles[source] is Role.PARAMETER))
+    with_role = {source for source, found in roles.items() if found is not None}
+    learned = tuple(sorted(source for source in with_role if roles[source] is Role.PARAMETER))
     if learned:
         # Gather may have taken rows of it by stored indices, or Expand may have repeated it.
-        rule = "provenance:folded-from" if len(named) == len(sources) else "provenance:folded-with"
+        rule = "provenance:folded-from" if len(with_role) == len(sources) else "provenance:folded-with"
         return Origin(Role.PARAMETER, learned, rule)
-    if named:
-        return Origin(Role.BUFFER, tuple(sorted(named)), "provenance:folded-from")
+    if with_role:
+        return Origin(Role.BUFFER, tuple(sorted(with_role)), "provenance:folded-from")
     return Origin(Role.CONSTANT, (), "provenance:folded-constant")
 
 

@@ -14,7 +14,7 @@ from analyzer.account.scopes import common_scope
 from analyzer.account.scopes.paths import Scope
 from analyzer.model import Key, Node
 from analyzer.model.dataflow import Dataflow
-from analyzer.model.operators import CARRIES, Kind, is_integer_product, named
+from analyzer.model.operators import CARRIES, Kind, is_integer_product, operators_of
 from analyzer.model.wiring import Wiring
 
 OWN_WEIGHTS = "structure:own-weights"
@@ -35,10 +35,10 @@ STRENGTH = (
 
 _RANKS = {rule: rank for rank, rule in enumerate(STRENGTH)}
 
-_LOOKUPS = named(Kind.LOOKS_UP)
+_LOOKUPS = operators_of(Kind.LOOKS_UP)
 """Operators that take rows of a table. If a head reads the table too, its name may belong to either module."""
 
-_PRODUCTS = named(Kind.PRODUCT, Kind.CONVOLUTION)
+_PRODUCTS = operators_of(Kind.PRODUCT, Kind.CONVOLUTION)
 """Operators to whose result the bias of the same module is added, perhaps by a separate node."""
 
 _BIAS_SLOTS: Mapping[str, frozenset[int]] = {
@@ -52,14 +52,16 @@ _BIAS_SLOTS: Mapping[str, frozenset[int]] = {
 }
 """Inputs that are a bias of the value before."""
 
-_FOREIGN = frozenset({"MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_FOREIGN_BIAS = frozenset(
+    {"MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
+)
 """Operators whose bias belongs to the node before, in another module: the bias says nothing about their own module."""
 
 _MOST_BRIDGES = 6
 """Most nodes between a product and its bias: nodes that only pass the value on, and `Mul` after an integer product."""
 
 
-class _Held(NamedTuple):
+class _LearnedInput(NamedTuple):
     """A learned tensor that a node reads, directly or prepared by other nodes."""
 
     slot: int
@@ -71,26 +73,26 @@ def settle_nodes(
     flow: Dataflow,
     wiring: Wiring,
     entries: Sequence[Entry],
-    named: Mapping[Key, Scope],
+    entry_scopes: Mapping[Key, Scope],
     traced: Mapping[int, Scope],
 ) -> dict[int, Scope]:
     """Return scopes of nodes that have none in `traced`, from the strongest evidence to the weakest.
 
-    `named` holds the scopes of entries that do not depend on their readers.
+    `entry_scopes` holds the scopes of entries that do not depend on their readers.
     """
     if len(traced) == len(flow.nodes):
         return {}
-    held = _hold(flow, wiring, entries, named)
+    learned = _collect_learned(flow, wiring, entries, entry_scopes)
     found: dict[int, Scope] = dict(traced)
-    for number, tensors in held.items():
+    for number, tensors in learned.items():
         if number not in found and not flow.prepares[number]:
-            own = _own(flow.nodes[number], tensors)
+            own = _own_scopes(flow.nodes[number], tensors)
             if own:
                 found[number] = common_scope(own), OWN_WEIGHTS
-    found.update(_by_bias(flow, held, found))
-    found.update(_between(flow, found))
-    _within(flow, found)
-    _prepare(flow, found, held)
+    found.update(_scopes_by_bias(flow, learned, found))
+    found.update(_scopes_between(flow, found))
+    _assign_body_scopes(flow, found)
+    _assign_prepared_scopes(flow, found, learned)
     return {number: scope for number, scope in found.items() if number not in traced}
 
 
@@ -101,12 +103,12 @@ def agree(found: Iterable[Scope | None], *, is_owned: bool) -> Scope | None:
     first reader, and any other gets the outermost module. Scopes from `BETWEEN` or weaker rules count only if every
     reader has a scope.
     """
-    told = list(found)
-    scopes = [scope for scope in told if scope is not None]
+    reader_scopes = list(found)
+    scopes = [scope for scope in reader_scopes if scope is not None]
     if not scopes:
         return None
     rule = min((rule for _, rule in scopes), key=lambda rule: _RANKS[rule])
-    if _RANKS[rule] >= _RANKS[BETWEEN] and len(scopes) < len(told):
+    if _RANKS[rule] >= _RANKS[BETWEEN] and len(scopes) < len(reader_scopes):
         return None
     strongest = [scope for scope, by in scopes if by == rule]
     common = common_scope(strongest)
@@ -115,72 +117,74 @@ def agree(found: Iterable[Scope | None], *, is_owned: bool) -> Scope | None:
     return common, rule
 
 
-def _hold(
-    flow: Dataflow, wiring: Wiring, entries: Sequence[Entry], named: Mapping[Key, Scope]
-) -> dict[int, list[_Held]]:
+def _collect_learned(
+    flow: Dataflow, wiring: Wiring, entries: Sequence[Entry], entry_scopes: Mapping[Key, Scope]
+) -> dict[int, list[_LearnedInput]]:
     """Return the learned tensors that each node reads, directly or prepared; those prepared together count as one."""
-    held: dict[int, list[_Held]] = defaultdict(list)
+    learned: dict[int, list[_LearnedInput]] = defaultdict(list)
     repeated = {entry.copy_of for entry in entries}
     for entry in entries:
         if entry.role is not Role.PARAMETER and entry.role is not Role.BUFFER:
             continue
         key, is_vector = entry.tensor.key, sum(dim != 1 for dim in entry.tensor.shape) == 1
-        scope = named[key][0] if key in named else None
+        scope = entry_scopes[key][0] if key in entry_scopes else None
         reads = flow.reads(entry.tensor)
         looks_up = [flow.nodes[number].op_type in _LOOKUPS for number, _ in reads]
         is_shared = any(looks_up) and (not all(looks_up) or key in repeated)
         for (number, slot), is_lookup in zip(reads, looks_up, strict=True):
             if not is_shared:
-                held[number].append(_Held(slot, scope, is_vector))
+                learned[number].append(_LearnedInput(slot, scope, is_vector))
             elif not is_lookup:
-                held[number].append(_Held(slot, None, is_vector))
+                learned[number].append(_LearnedInput(slot, None, is_vector))
     number = flow.prepares.find(1)
     while number >= 0:
-        if number in held:
-            _hand_on(flow, wiring, held, number)
+        if number in learned:
+            _pass_on(flow, wiring, learned, number)
         number = flow.prepares.find(1, number + 1)
-    return held
+    return learned
 
 
-def _hand_on(flow: Dataflow, wiring: Wiring, held: dict[int, list[_Held]], number: int) -> None:
+def _pass_on(flow: Dataflow, wiring: Wiring, learned: dict[int, list[_LearnedInput]], number: int) -> None:
     """Pass the tensors that a node prepares on to its readers, as one tensor."""
-    tensors = held[number]
+    tensors = learned[number]
     known = [tensor.scope for tensor in tensors if tensor.scope is not None]
     scope = common_scope(known) if known else None
     is_vector = all(tensor.is_vector for tensor in tensors)
     for node, slot in wiring.readers(flow.nodes[number], inlined=False):
         target = flow.numbers[node.graph_path][node.position]
         if target > number:
-            held[target].append(_Held(slot, scope, is_vector))
+            learned[target].append(_LearnedInput(slot, scope, is_vector))
 
 
-def _own(node: Node, tensors: Iterable[_Held]) -> list[str]:
-    foreign = _BIAS_SLOTS[node.op_type] if node.op_type in _FOREIGN else frozenset()
+def _own_scopes(node: Node, tensors: Iterable[_LearnedInput]) -> list[str]:
+    foreign = _BIAS_SLOTS[node.op_type] if node.op_type in _FOREIGN_BIAS else frozenset()
     return [tensor.scope for tensor in tensors if tensor.scope is not None and tensor.slot not in foreign]
 
 
-def _by_bias(
-    flow: Dataflow, held: Mapping[int, Sequence[_Held]], known: Mapping[int, Scope]
+def _scopes_by_bias(
+    flow: Dataflow, learned: Mapping[int, Sequence[_LearnedInput]], known: Mapping[int, Scope]
 ) -> dict[int, Scope]:
     """Give a product and the node that adds its bias the same scope, if only one of them has a scope."""
     found: dict[int, Scope] = {}
-    for number, tensors in held.items():
+    for number, tensors in learned.items():
         if flow.nodes[number].op_type not in _PRODUCTS or flow.prepares[number]:
             continue
         scope = known.get(number)
         has_nameless = any(tensor.scope is None for tensor in tensors)
-        told: list[str] = []
-        for target, bias in _biases(flow, held, number):
+        bias_scopes: list[str] = []
+        for target, bias in _biases(flow, learned, number):
             if scope is None and bias.scope is not None and has_nameless:
-                told.append(bias.scope)
+                bias_scopes.append(bias.scope)
             elif scope is not None and bias.scope is None and target not in known:
                 found[target] = scope[0], PRODUCT_AND_BIAS
-        if told and common_scope(told):
-            found[number] = common_scope(told), PRODUCT_AND_BIAS
+        if bias_scopes and common_scope(bias_scopes):
+            found[number] = common_scope(bias_scopes), PRODUCT_AND_BIAS
     return found
 
 
-def _biases(flow: Dataflow, held: Mapping[int, Sequence[_Held]], product: int) -> Iterable[tuple[int, _Held]]:
+def _biases(
+    flow: Dataflow, learned: Mapping[int, Sequence[_LearnedInput]], product: int
+) -> Iterable[tuple[int, _LearnedInput]]:
     """Yield the nodes that add a vector to a product, past nodes that only move or re-encode it, with these vectors."""
     is_integer = is_integer_product(flow.nodes[product])
     layer = [product]
@@ -193,34 +197,34 @@ def _biases(flow: Dataflow, held: Mapping[int, Sequence[_Held]], product: int) -
                 is_moved = node.op_type in CARRIES and node.inputs[0] in outputs
                 if is_moved or (node.op_type == "Mul" and is_integer):
                     following.append(target)
-                for tensor in held.get(target, ()):
+                for tensor in learned.get(target, ()):
                     if tensor.is_vector and tensor.slot in _BIAS_SLOTS.get(node.op_type, ()):
                         yield target, tensor
         layer = following
 
 
-def _between(flow: Dataflow, known: Mapping[int, Scope]) -> dict[int, Scope]:
+def _scopes_between(flow: Dataflow, known: Mapping[int, Scope]) -> dict[int, Scope]:
     """Return the common module of the nearest nodes before and after, nearest in file order."""
     count = len(flow.nodes)
     if not known or len(known) == count:
         return {}
     before, after = [-1] * count, [count] * count
     # These are like `before` and `after`, but a node with a known scope is its own nearest.
-    last, next_ = [-1] * count, [count] * count
+    preceding, following = [-1] * count, [count] * count
     for number, sources in enumerate(flow.sources):
         nearest = -1
         for source in sources:
-            if last[source] > nearest:
-                nearest = last[source]
+            if preceding[source] > nearest:
+                nearest = preceding[source]
         before[number] = nearest
-        last[number] = number if number in known else nearest
+        preceding[number] = number if number in known else nearest
     for number in range(count - 1, -1, -1):
         nearest = count
         for target in flow.targets[number]:
-            if next_[target] < nearest:
-                nearest = next_[target]
+            if following[target] < nearest:
+                nearest = following[target]
         after[number] = nearest
-        next_[number] = number if number in known else nearest
+        following[number] = number if number in known else nearest
     found: dict[int, Scope] = {}
     common: dict[tuple[str, str], str] = {}
     for number in range(count):
@@ -233,7 +237,7 @@ def _between(flow: Dataflow, known: Mapping[int, Scope]) -> dict[int, Scope]:
     return found
 
 
-def _within(flow: Dataflow, found: dict[int, Scope]) -> None:
+def _assign_body_scopes(flow: Dataflow, found: dict[int, Scope]) -> None:
     """Give nodes of a nested graph the scope of the node that holds it."""
     if not flow.holders:
         return
@@ -243,13 +247,15 @@ def _within(flow: Dataflow, found: dict[int, Scope]) -> None:
             found[number] = found[holder][0], BODY
 
 
-def _prepare(flow: Dataflow, found: dict[int, Scope], held: Mapping[int, Sequence[_Held]]) -> None:
+def _assign_prepared_scopes(
+    flow: Dataflow, found: dict[int, Scope], learned: Mapping[int, Sequence[_LearnedInput]]
+) -> None:
     """Give nodes that only prepare stored tensors the scope of their readers."""
     number = flow.prepares.rfind(1)
     while number >= 0:
         if number not in found:
             readers = (found.get(target) for target in flow.targets[number])
-            scope = agree(readers, is_owned=number in held)
+            scope = agree(readers, is_owned=number in learned)
             if scope is not None:
                 found[number] = scope
         number = flow.prepares.rfind(1, 0, number)

@@ -1,7 +1,7 @@
 """Entries + scopes of nodes -> the module that owns each entry: a list of rules, the strongest evidence first.
 
 `docs/counting.md` has an example for each rule. The last rule, for entries that these leave without a scope, needs the
-model's blocks: `analyzer.account.blocks.lend_scopes`.
+model's blocks: `analyzer.account.blocks.assign_block_scopes`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WEAK = frozenset(STRENGTH[STRENGTH.index(BETWEEN) :])
 """Rules whose scopes of nodes come from their neighbours alone."""
 
 
-class _Ground(Frozen):
+class _Context(Frozen):
     """Input of the rules, and the scopes found so far."""
 
     flow: Dataflow
@@ -73,25 +73,26 @@ def settle_scopes(
     if not unscoped and None not in traced.in_order:
         return tuple(entries), traced
     mangled = _mangled_modules(modules) if any(map(_may_be_mangled, unscoped)) else {}
-    ground = _Ground(flow, decodes, mangled)
-    ground.settled.update(
+    context = _Context(flow, decodes, mangled)
+    context.settled.update(
         (entry.tensor.key, (entry.scope, entry.scoped_by)) for entry in entries if entry.has_scope
     )
-    _climb(unscoped, NAMES, ground)
-    told = {number: scope for number, scope in enumerate(traced.in_order) if scope is not None}
-    found = settle_nodes(flow, wiring, entries, ground.settled, told)
-    ground.nodes.update(told)
-    ground.nodes.update(found)
-    left = [entry for entry in unscoped if entry.tensor.key not in ground.settled]
+    _apply_rules(unscoped, NAMES, context)
+    traced_scopes = {number: scope for number, scope in enumerate(traced.in_order) if scope is not None}
+    found = settle_nodes(flow, wiring, entries, context.settled, traced_scopes)
+    context.nodes.update(traced_scopes)
+    context.nodes.update(found)
+    remaining = [entry for entry in unscoped if entry.tensor.key not in context.settled]
     # A copy may take its original's scope, and a scale that of its codes, so originals and codes are settled first.
-    rest = [entry for entry in left if entry.tensor.key not in decodes]
-    _climb([entry for entry in rest if entry.copy_of is None], READERS, ground)
-    _climb([entry for entry in rest if entry.copy_of is not None], READERS, ground)
-    _climb([entry for entry in left if entry.tensor.key in decodes], READERS, ground)
+    rest = [entry for entry in remaining if entry.tensor.key not in decodes]
+    _apply_rules([entry for entry in rest if entry.copy_of is None], READERS, context)
+    _apply_rules([entry for entry in rest if entry.copy_of is not None], READERS, context)
+    _apply_rules([entry for entry in remaining if entry.tensor.key in decodes], READERS, context)
     settled = tuple(
-        entry if entry.has_scope else _told(entry, ground.settled.get(entry.tensor.key)) for entry in entries
+        entry if entry.has_scope else _with_scope(entry, context.settled.get(entry.tensor.key))
+        for entry in entries
     )
-    return settled, ByNode(model, [ground.nodes.get(number) for number in range(len(flow.nodes))])
+    return settled, ByNode(model, [context.nodes.get(number) for number in range(len(flow.nodes))])
 
 
 def _mangled_modules(modules: Iterable[str]) -> dict[str, str]:
@@ -106,29 +107,29 @@ def _mangled_modules(modules: Iterable[str]) -> dict[str, str]:
     return {mangled: module for mangled, module in found.items() if mangled not in repeated}
 
 
-def _told(entry: Entry, scope: Scope | None) -> Entry:
+def _with_scope(entry: Entry, scope: Scope | None) -> Entry:
     if scope is None or scope == (entry.scope, entry.scoped_by):
         return entry
     return replace(entry, scope=scope[0], scoped_by=scope[1])
 
 
-def _climb(entries: Iterable[Entry], rungs: Sequence[_Rung], ground: _Ground) -> None:
+def _apply_rules(entries: Iterable[Entry], rules: Sequence[_Rule], context: _Context) -> None:
     """Give each entry the scope of the first rule that has one."""
     for entry in entries:
-        for rung in rungs:
-            scope = rung(entry, ground)
+        for rule in rules:
+            scope = rule(entry, context)
             if scope is not None:
-                ground.settled[entry.tensor.key] = scope
+                context.settled[entry.tensor.key] = scope
                 break
 
 
-def _by_dotted_name(entry: Entry, ground: _Ground) -> Scope | None:
+def _by_dotted_name(entry: Entry, context: _Context) -> Scope | None:
     """Take the module of a dotted name, whatever the kind of tensor."""
     tensor = entry.tensor
     return (module_of(tensor.name), "name:dotted") if is_dotted(tensor.name) and tensor.node is None else None
 
 
-def _by_path(entry: Entry, ground: _Ground) -> Scope | None:
+def _by_path(entry: Entry, context: _Context) -> Scope | None:
     """Take the module of a name that is a path. Equal constants are merged under one name, so theirs says nothing."""
     tensor = entry.tensor
     if entry.role is Role.CONSTANT or tensor.node is not None:
@@ -144,48 +145,48 @@ def _may_be_mangled(entry: Entry) -> bool:
     return entry.tensor.name.startswith(("p_", "b_"))
 
 
-def _by_mangled_name(entry: Entry, ground: _Ground) -> Scope | None:
+def _by_mangled_name(entry: Entry, context: _Context) -> Scope | None:
     """Take the known module whose mangled name begins a placeholder's name, `p_model_layers_0_mlp_weight`."""
     name = entry.tensor.name
     placeholder = _PLACEHOLDER.fullmatch(name) if _may_be_mangled(entry) else None
     name = placeholder[1] if placeholder else ""
     while name:
         name = name.rpartition("_")[0]
-        if name in ground.mangled:
-            return ground.mangled[name], "name:mangled"
+        if name in context.mangled:
+            return context.mangled[name], "name:mangled"
     return None
 
 
-def _by_codes(entry: Entry, ground: _Ground) -> Scope | None:
+def _by_codes(entry: Entry, context: _Context) -> Scope | None:
     """Give a scale or a zero point the common scope of its codes."""
-    codes = [ground.settled.get(key) for key in ground.decodes.get(entry.tensor.key, ())]
+    codes = [context.settled.get(key) for key in context.decodes.get(entry.tensor.key, ())]
     scopes = [scope for scope, _ in filter(None, codes)]
     return (common_scope(scopes), "structure:scale") if codes and len(scopes) == len(codes) else None
 
 
-def _by_readers(entry: Entry, ground: _Ground) -> Scope | None:
+def _by_readers(entry: Entry, context: _Context) -> Scope | None:
     """Take the scope on which the readers agree, if it does not come from neighbours (`scopes.neighbours.STRENGTH`)."""
-    found = ground.of_readers(entry)
+    found = context.of_readers(entry)
     return found if found is not None and found[1] not in _WEAK else None
 
 
-def _by_copy(entry: Entry, ground: _Ground) -> Scope | None:
+def _by_copy(entry: Entry, context: _Context) -> Scope | None:
     """Take the scope of the tensor that it repeats."""
-    original = ground.settled.get(entry.copy_of) if entry.copy_of is not None else None
+    original = context.settled.get(entry.copy_of) if entry.copy_of is not None else None
     return None if original is None else (original[0], "content:copy")
 
 
-def _by_neighbours(entry: Entry, ground: _Ground) -> Scope | None:
+def _by_neighbours(entry: Entry, context: _Context) -> Scope | None:
     """Take the scope on which the readers agree, even if it comes from their neighbours."""
-    return ground.of_readers(entry)
+    return context.of_readers(entry)
 
 
-_Rung = Callable[[Entry, _Ground], Scope | None]
+_Rule = Callable[[Entry, _Context], Scope | None]
 
-NAMES: tuple[_Rung, ...] = (_by_dotted_name, _by_path, _by_mangled_name)
+NAMES: tuple[_Rule, ...] = (_by_dotted_name, _by_path, _by_mangled_name)
 """Rules that use the tensor alone, for entries without a scope from metadata or from their own PyTorch name. The scopes
 of nodes are derived from the results.
 """
 
-READERS: tuple[_Rung, ...] = (_by_codes, _by_readers, _by_copy, _by_neighbours)
+READERS: tuple[_Rule, ...] = (_by_codes, _by_readers, _by_copy, _by_neighbours)
 """Rules that use the readers of a tensor. An entry that no rule reaches has no scope."""

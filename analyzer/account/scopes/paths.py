@@ -37,7 +37,7 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
         modules: modules in the names of tensors, if they are known already (`known_modules`).
     """
     scopes: list[Scope | None] = []
-    tell = scopes.append
+    add_scope = scopes.append
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
     operators: dict[str, bool] = {}
@@ -54,7 +54,7 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
         if not is_usual or node.metadata or not slash:
             found = node_scope(node)
         elif module in known:  # nodes of one module are many, and their names differ only in the operator
-            tell(known[module])
+            add_scope(known[module])
             continue
         elif (
             "." not in module[module.find("/", 1) + 1 or len(module) :]  # no two parts of it can be one
@@ -66,14 +66,14 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
             found = node_scope(node)
             if ";" not in module:
                 known[module] = found
-        tell(found)
+        add_scope(found)
         if found is not None and found[1] == NODE_PATH and name.startswith(starts):
             paths.add(found[0])
     others = _modules_of(paths, known_modules(model) if modules is None else modules) if paths else {}
     if others:
-        for number, told in enumerate(scopes):
-            if told is not None and told[1] == NODE_PATH and told[0] in others:
-                scopes[number] = others[told[0]], NODE_PATH
+        for number, scope in enumerate(scopes):
+            if scope is not None and scope[1] == NODE_PATH and scope[0] in others:
+                scopes[number] = others[scope[0]], NODE_PATH
     return ByNode(model, scopes)
 
 

@@ -56,25 +56,25 @@ def load_config(path: Path | str | None = None, *, needs_baseline: bool = False)
     """
     if path is not None:
         path = Path(path)
-        found = _load(path, needs_baseline, is_named=True)
+        found = _load(path, needs_baseline, is_requested=True)
         if found is None:
-            lacks = "has no [tool.onnxledger]" if path.exists() else "is not there"
-            raise ConfigError([f"{path}: {lacks}; {_WAY_OUT}"])
+            problem = "has no [tool.onnxledger]" if path.exists() else "is not there"
+            raise ConfigError([f"{path}: {problem}; {_ADVICE}"])
         return found
     return _load(Path(FILE), needs_baseline) or _load(Path(PROJECT), needs_baseline) or Config()
 
 
-def _load(path: Path, needs_baseline: bool, *, is_named: bool = False) -> Config | None:
+def _load(path: Path, needs_baseline: bool, *, is_requested: bool = False) -> Config | None:
     """Return the config in a file; None where the file is missing, or is a project file without our section."""
     content = _read(path)
     is_project = path.name == PROJECT
-    if content is None or (is_project and not is_named and b"onnxledger" not in content):
+    if content is None or (is_project and not is_requested and b"onnxledger" not in content):
         return None  # a project file that does not mention onnxledger is not checked
     if len(content) > MAX_BYTES:
-        raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; {_WAY_OUT}"])
+        raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; {_ADVICE}"])
     from analyzer.budget.config.parsing import parse
 
-    found = parse(path, content, _SECTION if is_project else (), _WAY_OUT, needs_baseline=needs_baseline)
+    found = parse(path, content, _SECTION if is_project else (), _ADVICE, needs_baseline=needs_baseline)
     return None if found is None else Config(str(path), **found)
 
 
@@ -84,7 +84,7 @@ def _read(path: Path) -> bytes | None:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would hang, and a device may never end
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise ConfigError([f"{path}: is {kind}; {_WAY_OUT}"])
+            raise ConfigError([f"{path}: is {kind}; {_ADVICE}"])
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             return stream.read(MAX_BYTES + 1)
@@ -92,7 +92,7 @@ def _read(path: Path) -> bytes | None:
         return None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError([f"{path}: cannot be read: {reason}; {_WAY_OUT}"]) from error
+        raise ConfigError([f"{path}: cannot be read: {reason}; {_ADVICE}"]) from error
 
 
-_WAY_OUT = "name another with --config FILE, or do without it: --no-config"
+_ADVICE = "name another with --config FILE, or do without it: --no-config"

@@ -26,7 +26,7 @@ _LONG_KEY = re.compile(rb"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.
 
 
 def parse(
-    path: Path, content: bytes, section: tuple[str, ...], way_out: str, *, needs_baseline: bool
+    path: Path, content: bytes, section: tuple[str, ...], advice: str, *, needs_baseline: bool
 ) -> dict[str, Any] | None:
     """Return the fields that the file sets; None where the file lacks the section.
 
@@ -34,24 +34,24 @@ def parse(
         path: the file, as messages show it.
         content: bytes of the file.
         section: keys that lead to the config's table in the file; empty where the config is the whole file.
-        way_out: advice for a user who cannot correct the file.
+        advice: advice for a user who cannot correct the file.
         needs_baseline: whether a limit on growth is a mistake where the config names no baseline for it.
 
     Raises:
         ConfigError: the file has mistakes.
     """
-    page = Page(path, _decode(path, content, way_out), section)
-    table: Any = _parse(path, page.text, way_out)
+    page = Page(path, _decode(path, content, advice), section)
+    table: Any = _parse(path, page.text, advice)
     for key in page.root:
         table = table.get(key) if isinstance(table, dict) else None
     return None if table is None else _read_page(table, page, needs_baseline)
 
 
-def _decode(path: Path, content: bytes, way_out: str) -> str:
+def _decode(path: Path, content: bytes, advice: str) -> str:
     long_key = _LONG_KEY.search(content)
     if long_key is not None:
         line = content.count(b"\n", 0, long_key.start()) + 1
-        raise ConfigError([f"{path}:{line}: a key of more than 16 parts; {way_out}"])
+        raise ConfigError([f"{path}:{line}: a key of more than 16 parts; {advice}"])
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -59,11 +59,11 @@ def _decode(path: Path, content: bytes, way_out: str) -> str:
         raise ConfigError([f"{path}:{line}: not UTF-8: {error.reason}; save it as UTF-8"]) from error
 
 
-def _parse(path: Path, text: str, way_out: str) -> dict[str, Any]:
+def _parse(path: Path, text: str, advice: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise ConfigError([f"{path}: nested too deep; {way_out}"]) from error
+        raise ConfigError([f"{path}: nested too deep; {advice}"]) from error
     except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
         last = text.count("\n") + 1
         found = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error), re.DOTALL)
@@ -83,7 +83,7 @@ def _read_page(table: object, page: Page, needs_baseline: bool) -> dict[str, Any
             found[key.replace("-", "_")] = _KEYS[key](value, page)
         else:
             page.refuse((key,), f"{short(key)} is not a key here; {nearest(key, _KEYS)}")
-    mistakes = page.tell()
+    mistakes = page.list_mistakes()
     if mistakes:
         raise ConfigError(mistakes)
     return found

@@ -43,12 +43,12 @@ class Page:
         """Return the file and the line of the value at the path `where`."""
         return f"{self.path}:{self._line(where)}"
 
-    def tell(self) -> list[str]:
+    def list_mistakes(self) -> list[str]:
         """Return the mistakes in the order of their lines; empty where there are none."""
         numbered = sorted((self._line(where), message) for where, message in self._mistakes)
-        told = [f"{self.path}:{line}: {message}" for line, message in numbered[:_MAX_SHOWN]]
-        left = len(numbered) - len(told)
-        return [*told, f"{self.path}: and {left:,} more mistakes"] if left else told
+        lines = [f"{self.path}:{line}: {message}" for line, message in numbered[:_MAX_SHOWN]]
+        omitted = len(numbered) - len(lines)
+        return [*lines, f"{self.path}: and {omitted:,} more mistakes"] if omitted else lines
 
     def _line(self, where: toml_lines.Path) -> int:
         if self._lines is None:
@@ -163,10 +163,10 @@ _REQUIRED = ("name", "metric", "limit")
 def read_baseline(value: object, page: Page) -> str | None:
     """Read the baseline of all rules, as a path from the working directory."""
     if not isinstance(value, str) or not value.strip():
-        said = "not an empty name" if isinstance(value, str) else f"not {kind_of(value)}"
-        page.refuse(("baseline",), f"baseline: must be a saved report or a model, as 'main.json'; {said}")
+        problem = "not an empty name" if isinstance(value, str) else f"not {kind_of(value)}"
+        page.refuse(("baseline",), f"baseline: must be a saved report or a model, as 'main.json'; {problem}")
         return None
-    return _from_here(value, page)
+    return _resolve_path(value, page)
 
 
 def read_baseline_any(value: object, page: Page) -> bool:
@@ -178,7 +178,7 @@ def read_baseline_any(value: object, page: Page) -> bool:
     return value is True
 
 
-def _from_here(name: str, page: Page) -> str:
+def _resolve_path(name: str, page: Page) -> str:
     """Resolve a file's name relative to the config's folder."""
     return name if is_url(name) else str(page.path.parent / name)
 
@@ -186,15 +186,17 @@ def _from_here(name: str, page: Page) -> str:
 def read_rules(value: object, page: Page) -> tuple[Rule, ...]:
     """Read the rules, in the order of the file, without those that have mistakes."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        said = "write [[rules]], with two brackets, above each" if isinstance(value, dict) else kind_of(value)
-        page.refuse(("rules",), f"rules: must be tables, each below a [[rules]] of its own; {said}")
+        problem = (
+            "write [[rules]], with two brackets, above each" if isinstance(value, dict) else kind_of(value)
+        )
+        page.refuse(("rules",), f"rules: must be tables, each below a [[rules]] of its own; {problem}")
         return ()
     found = [_Reader(number, table, page).read() for number, table in enumerate(value)]
-    _refuse_twins(value, page)
+    _refuse_duplicates(value, page)
     return tuple(rule for rule in found if rule is not None)
 
 
-def _refuse_twins(tables: list[Any], page: Page) -> None:
+def _refuse_duplicates(tables: list[Any], page: Page) -> None:
     seen: dict[str, int] = {}
     for number, table in enumerate(tables):
         name = table.get("name")
@@ -217,7 +219,7 @@ class _Reader:
         name = table.get("name")
         is_named = isinstance(name, str) and name.strip()
         self._title = f"rule {short(str(name))}" if is_named else f"rule {number + 1}"
-        self._is_right = True
+        self._is_valid = True
 
     def read(self) -> Rule | None:
         """Return the rule; None where it has mistakes."""
@@ -226,8 +228,8 @@ class _Reader:
                 self._refuse_key(key)
         missing = [key for key in _REQUIRED if key not in self._table]
         if missing:
-            lacks = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
-            self._refuse(None, f"has no {lacks}; a rule has name, metric and limit")
+            missing_keys = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+            self._refuse(None, f"has no {missing_keys}; a rule has name, metric and limit")
         name, message = self._read_text("name"), self._read_text("message", may_be_empty=True)
         match, group = self._read_text("match"), self._read_text("group")
         enabled = self._table.get("enabled", True)
@@ -237,7 +239,7 @@ class _Reader:
         limit = None if metric is None or "limit" not in self._table else self._read_limit(metric)
         if metric is not None and group is not None and not metric.has_groups:
             self._refuse("group", f"group: {metric.name} is one number of the whole model; leave group out")
-        if not self._is_right or name is None or metric is None or limit is None:
+        if not self._is_valid or name is None or metric is None or limit is None:
             return None
         origin = self._page.place(("rules", self._number))
         return Rule(name, metric.name, limit, match, group, message or "", origin, bool(enabled))
@@ -259,8 +261,8 @@ class _Reader:
             self._refuse(key, f"{key}: must be a string, not {kind_of(value)}")
             return None
         if not may_be_empty and not value.strip():
-            without = "a rule needs one" if key in _REQUIRED else "leave it out to include everything"
-            self._refuse(key, f"{key}: is empty; {without}")
+            advice = "a rule needs one" if key in _REQUIRED else "leave it out to include everything"
+            self._refuse(key, f"{key}: is empty; {advice}")
             return None
         return value
 
@@ -287,7 +289,7 @@ class _Reader:
             return None
         if not isinstance(value, str | int) or isinstance(value, bool):
             form = "a whole number or a string, as 110_000_000 or '1.5G'"
-            self._refuse("limit", f"limit: must be {form}, not {_told(value)}")
+            self._refuse("limit", f"limit: must be {form}, not {_describe_value(value)}")
             return None
         try:
             limit = parse_limit(value, metric.unit, least=metric.kind == "least")
@@ -302,19 +304,21 @@ class _Reader:
         if not isinstance(limit, Over):
             return limit
         if limit.baseline is not None:
-            return replace(limit, baseline=_from_here(limit.baseline, self._page))
+            return replace(limit, baseline=_resolve_path(limit.baseline, self._page))
         if self._page.needs_baseline:
-            way = "end it in 'over main.json', or give baseline = 'main.json' above the rules, or --baseline"
-            self._refuse("limit", f"limit: a growth needs a baseline: {way}")
+            advice = (
+                "end it in 'over main.json', or give baseline = 'main.json' above the rules, or --baseline"
+            )
+            self._refuse("limit", f"limit: a growth needs a baseline: {advice}")
         return limit
 
     def _read_names(self, value: object, metric: Metric) -> Limit | None:
         from analyzer.budget.amounts import parse_names
 
         if not isinstance(value, list) or not value:
-            said = "an empty array allows nothing" if value == [] else f"not {_told(value)}"
+            problem = "an empty array allows nothing" if value == [] else f"not {_describe_value(value)}"
             self._refuse(
-                "limit", f"limit: must be an array of {metric.unit}, as {EXAMPLES[metric.unit]}; {said}"
+                "limit", f"limit: must be an array of {metric.unit}, as {EXAMPLES[metric.unit]}; {problem}"
             )
             return None
         names: set[str] = set()
@@ -326,7 +330,7 @@ class _Reader:
         return Among(frozenset(names))
 
     def _refuse(self, key: str | None, message: str, *position: int) -> None:
-        self._is_right = False
+        self._is_valid = False
         place: toml_lines.Path = () if key is None else (key, *position)
         self._page.refuse(("rules", self._number, *place), f"{self._title}: {message}")
 
@@ -339,5 +343,5 @@ EXAMPLES: Mapping[Unit, str] = {
 """Example limits of names, in TOML syntax."""
 
 
-def _told(value: object) -> str:
+def _describe_value(value: object) -> str:
     return f"{value!r}" if isinstance(value, float | bool) else kind_of(value)

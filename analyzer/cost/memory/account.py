@@ -89,7 +89,7 @@ class Needed(Frozen):
     unknown: tuple[str, ...]
     """Values of unknown size."""
 
-    held: int = 0
+    initial_nbytes: int = 0
     """Bytes that a session requests from its arena before it runs: packed weights, and copies of small tensors."""
 
     @property
@@ -108,7 +108,7 @@ class Account(Mutable):
     plan: Plan
     walked: Walked | None = None
     """Sizes that inference cannot tell; None for a graph that onnxruntime wrote."""
-    untold: int = 0
+    uncertain_halves: int = 0
     """Number of nodes that read FLOAT16 and may or may not have a kernel for it."""
     on_gpu: bool = False
     """Whether the kernels are a GPU's, whose packing of weights is not known."""
@@ -133,9 +133,9 @@ class Account(Mutable):
         Raises:
             CostError: the process that infers shapes has ended.
         """
-        told = self.sizes(sizes)
-        unknown = [name for name, size in told.items() if size is None]
-        nbytes = {name: size for name, size in told.items() if size is not None}
+        known_sizes = self.sizes(sizes)
+        unknown = [name for name, size in known_sizes.items() if size is None]
+        nbytes = {name: size for name, size in known_sizes.items() if size is not None}
         fits = _Formulas(self, sizes) if formulas and len(sizes) <= _MOST_AXES else None
         fixed = tuple(self._fixed(sizes, fits))
         if refused := self.inference.refused(sizes):
@@ -144,7 +144,7 @@ class Account(Mutable):
                 (*fixed, Item("activations", None, Basis.MODELLED, note=note)),
                 None,
                 tuple(unknown),
-                self.held,
+                self.initial_nbytes,
             )
         if unknown:
             note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that are unknown before the run"
@@ -152,13 +152,15 @@ class Account(Mutable):
                 (*fixed, Item("activations", None, Basis.MODELLED, note=note)),
                 None,
                 tuple(unknown),
-                self.held,
+                self.initial_nbytes,
             )
         peak = self._peak(nbytes, fits)
-        return Needed((*fixed, *self._at_peak(peak, nbytes, fits), *self._untold()), peak, (), self.held)
+        return Needed(
+            (*fixed, *self._at_peak(peak, nbytes, fits), *self._unmodelled()), peak, (), self.initial_nbytes
+        )
 
     @property
-    def held(self) -> int:
+    def initial_nbytes(self) -> int:
         """Bytes that a session requests from its arena before it runs."""
         sizes = [
             DType.from_onnx(each.dtype).nbytes(math.prod(each.dims))
@@ -215,7 +217,7 @@ class Account(Mutable):
         rounded = sum(-nbytes[each.owner] % _CHUNK for each in buffers)
         yield Item("arena rounding", rounded, Basis.MODELLED, note=f"whole chunks of {_CHUNK} bytes")
 
-    def _untold(self) -> Iterator[Item]:
+    def _unmodelled(self) -> Iterator[Item]:
         """Yield a line for each kind of memory that is not modelled."""
         yield Item(
             "scratch of kernels",
@@ -229,14 +231,14 @@ class Account(Mutable):
             Basis.MODELLED,
             note="not modelled: the arena takes more from the system than it hands out",
         )
-        if self.packed.untold:
-            named = ", ".join(self.packed.untold)
-            note = f"not modelled: copies of the weights of these operators: {named}"
+        if self.packed.unknown_operators:
+            operators = ", ".join(self.packed.unknown_operators)
+            note = f"not modelled: copies of the weights of these operators: {operators}"
             yield Item("prepacked weights that are not known", None, Basis.MODELLED, note=note)
-        if self.untold:
+        if self.uncertain_halves:
             note = (
-                f"not modelled: Casts around {self.untold:,} node{'s' * (self.untold != 1)} that read FLOAT16, if "
-                "onnxruntime has no kernel for them; --optimization none plans them"
+                f"not modelled: Casts around {self.uncertain_halves:,} node{'s' * (self.uncertain_halves != 1)} "
+                "that read FLOAT16, if onnxruntime has no kernel for them; --optimization none plans them"
             )
             yield Item("casts of FLOAT16", None, Basis.MODELLED, note=note)
         cast = self._cast_in_advance()
@@ -265,7 +267,7 @@ class Account(Mutable):
         if position is None:
             raise CostError(f"{self.inference.name}: the main graph has no nodes that run")
         buffers: Sequence[Buffer] = self.plan.live(position)
-        large = sorted(buffers, key=lambda each: -nbytes[each.owner])[:_ASKED]
+        large = sorted(buffers, key=lambda each: -nbytes[each.owner])[:_MOST_SAVINGS]
         saves = {
             each.owner: lives[position] - _peak_without(each, lives, nbytes[each.owner]) for each in large
         }
@@ -330,9 +332,11 @@ class Account(Mutable):
             elif len(dims) == len(bound):
                 dims = tuple(a if a is not None else b for a, b in zip(dims, bound, strict=True))
         if self.walked is not None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
-            told = self.walked.typed(own, sizes)
-            if told is not None and (dims is None or len(dims) == len(told[1])):
-                return DType.from_onnx(value.dtype) if value is not None and value.dtype else told[0], told[1]
+            found = self.walked.typed(own, sizes)
+            if found is not None and (dims is None or len(dims) == len(found[1])):
+                return DType.from_onnx(value.dtype) if value is not None and value.dtype else found[0], found[
+                    1
+                ]
         return DType.from_onnx((0 if value is None else value.dtype) or dtype), dims
 
     def _value(self, name: str) -> DescribedValue | None:
@@ -348,7 +352,7 @@ _STRING = 32
 """Bytes of an element of a string tensor, without its characters."""
 
 
-_ASKED = 20
+_MOST_SAVINGS = 20
 """Number of largest tensors at the peak for which `saves` is computed."""
 
 

@@ -26,7 +26,7 @@ from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Axis
 
 
-class Asked(Frozen):
+class MemoryQuery(Frozen):
     """Question about a model's memory."""
 
     shapes: Shapes = field(default_factory=Shapes)
@@ -77,7 +77,7 @@ class LiveStep(Frozen):
     """Bytes in use."""
 
 
-def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
+def answer_memory(ledger: Ledger, query: MemoryQuery) -> MemoryAnswer:
     """Return the memory of a run of a model.
 
     Raises:
@@ -87,32 +87,32 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
     """
     path = file_of(ledger)
     check_calls(ledger)
-    axes = plan_feeds(ledger, asked.shapes, asked.past)[0].axes
+    axes = plan_feeds(ledger, query.shapes, query.past)[0].axes
     sizes = {axis.name: axis.size for axis in axes if axis.name is not None}
     groups = {axis.name: axis.role for axis in axes if axis.name is not None}
     if larger := _too_large(ledger.model):
-        return _unplanned(ledger.model, axes, asked, larger)
-    walked = walk_values(ledger.model, axes) if asked.level is None else None
-    with open_account(path, level=asked.level, walked=walked, on_gpu=asked.is_gpu) as account:
+        return _unplanned(ledger.model, axes, query, larger)
+    walked = walk_values(ledger.model, axes) if query.level is None else None
+    with open_account(path, level=query.level, walked=walked, on_gpu=query.is_gpu) as account:
         needed = account.needed(sizes, formulas=True)
-        needed = replace(needed, lines=(*needed.lines, *_of_provider(asked)))
+        needed = replace(needed, lines=(*needed.lines, *_of_provider(query)))
         fits: tuple[Fit, ...] = ()
         room = None
         groups_of = _grouper(ledger)
         beyond = find_bound(needed, ledger, axes)
         more = None if needed.total is None else beyond({})
         most = None if needed.total is None or more is None else needed.total + more
-        if asked.memory is not None:
-            room = find_room(needed.lines, needed.total, asked.memory)
-            if room.fits and (most is None or most > asked.memory):
+        if query.memory is not None:
+            room = find_room(needed.lines, needed.total, query.memory)
+            if room.fits and (most is None or most > query.memory):
                 room = replace(room, fits=None)
-            fits = tuple(find_fits(account, beyond, sizes, groups, asked.memory))
+            fits = tuple(find_fits(account, beyond, sizes, groups, query.memory))
         return MemoryAnswer(
             axes=axes,
             needed=needed,
             peak_group=None if needed.peak is None else groups_of(needed.peak.step),
             kernels=reuses_of()[0],
-            level=asked.level,
+            level=query.level,
             room=room,
             fits=fits,
             most=most,
@@ -120,8 +120,8 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
         )
 
 
-def _of_provider(asked: Asked) -> Iterator[Item]:
-    if asked.is_gpu:
+def _of_provider(query: MemoryQuery) -> Iterator[Item]:
+    if query.is_gpu:
         note = "not modelled: copies that a GPU's kernels make of their weights, in another order or type"
         yield Item("prepacked weights", None, Basis.MODELLED, note=note)
         note = "not modelled: the context, libraries and workspaces of the GPU provider"
@@ -163,7 +163,7 @@ def _too_large(model: Model) -> str:
     )
 
 
-def _unplanned(model: Model, axes: tuple[Axis, ...], asked: Asked, larger: str) -> MemoryAnswer:
+def _unplanned(model: Model, axes: tuple[Axis, ...], query: MemoryQuery, larger: str) -> MemoryAnswer:
     """Return the answer without a plan: only the weights are known."""
     stored = {True: 0, False: 0}
     for graph in model.graphs:
@@ -173,15 +173,15 @@ def _unplanned(model: Model, axes: tuple[Axis, ...], asked: Asked, larger: str) 
     lines = (
         *(Item(line, stored[where], Basis.EXACT) for where, line in WEIGHTS if stored[where]),
         Item("activations", None, Basis.MODELLED, note=note),
-        *_of_provider(asked),
+        *_of_provider(query),
     )
     return MemoryAnswer(
         axes=axes,
         needed=Needed(lines, None, ()),
         peak_group=None,
         kernels=reuses_of()[0],
-        level=asked.level,
-        room=None if asked.memory is None else find_room(lines, None, asked.memory),
+        level=query.level,
+        room=None if query.memory is None else find_room(lines, None, query.memory),
         fits=(),
     )
 

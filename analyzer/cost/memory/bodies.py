@@ -13,7 +13,7 @@ from analyzer.cost.walk import Walk
 from analyzer.model import StoredTensor
 from analyzer.timing.record import Axis
 
-_HOLDS = frozenset({"If", "Loop", "Scan"})
+_CONTROL_OPERATORS = frozenset({"If", "Loop", "Scan"})
 
 _LANES = 16
 """Multiple to which a kernel may pad the columns of a packed weight, of which it keeps the stored form too."""
@@ -45,8 +45,10 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str,
     """
     walk = Walk(ledger.model)
     bodies = {graph.path for graph in ledger.model.graphs if graph.parent is not None}
-    holders = {node.place for node in ledger.model.nodes() if node.op_type in _HOLDS and node.is_standard}
-    if any(graph.parent not in holders for graph in ledger.model.graphs if graph.parent is not None):
+    control_nodes = {
+        node.place for node in ledger.model.nodes() if node.op_type in _CONTROL_OPERATORS and node.is_standard
+    }
+    if any(graph.parent not in control_nodes for graph in ledger.model.graphs if graph.parent is not None):
         return lambda _: None
     made: list[Value] = []
     for visit in walk.run():
@@ -57,7 +59,7 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str,
             made += visit.made
     made += walk.joined
     planned = {(axis.input, axis.position): axis.size for axis in axes}
-    named = {axis.name: axis.size for axis in axes if axis.name is not None}
+    planned_by_name = {axis.name: axis.size for axis in axes if axis.name is not None}
     tensors = (entry.tensor for entry in ledger.entries if entry.tensor.numel)
     packed = sum(
         _packed(tensor)
@@ -66,11 +68,13 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str,
     )
 
     def bound(sizes: Mapping[str, int]) -> int | None:
-        told = {**named, **sizes}
+        current_sizes = {**planned_by_name, **sizes}
         at = {
-            axis.name: told[axis.told] if axis.told in told else planned[axis.input, axis.position]
+            axis.name: current_sizes[axis.stored_name]
+            if axis.stored_name in current_sizes
+            else planned[axis.input, axis.position]
             for axis in walk.axes
-            if axis.told in told or (axis.input, axis.position) in planned
+            if axis.stored_name in current_sizes or (axis.input, axis.position) in planned
         }
         numbers = [None if value.nbytes is None else evaluate(value.nbytes, at) for value in made]
         known = [number for number in numbers if number is not None]

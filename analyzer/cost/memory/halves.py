@@ -93,11 +93,11 @@ class _Caster(Mutable):
             names if many is None else names[: many + 1]
             for names, many in zip((node.inputs, node.outputs), node.variadic, strict=True)
         )
-        given = [name for name in inputs if self._is_half(name)]
-        taken = [name for name in outputs if self._is_half(name)]
-        sources = [self.makers[name] for name in given if name in self.makers]
-        readers = [reader for name in taken for reader in self.readers[name]]
-        return bool(given and taken) and self.widened.issuperset([*sources, *readers])
+        half_inputs = [name for name in inputs if self._is_half(name)]
+        half_outputs = [name for name in outputs if self._is_half(name)]
+        sources = [self.makers[name] for name in half_inputs if name in self.makers]
+        readers = [reader for name in half_outputs for reader in self.readers[name]]
+        return bool(half_inputs and half_outputs) and self.widened.issuperset([*sources, *readers])
 
     def _with_casts(self) -> Described:
         nodes = list(self.described.nodes)

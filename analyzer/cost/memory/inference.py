@@ -16,7 +16,7 @@ from analyzer.errors import CostError
 from analyzer.process import require_onnxruntime
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
-from analyzer.read.described import Asked, Described, DescribedTensor, Dim, Optimizing, Sizes
+from analyzer.read.described import Described, DescribedTensor, DescribeRequest, Dim, Optimizing, Sizes
 from analyzer.records import Mutable, field, replace
 from analyzer.text import printable, shorten
 
@@ -60,7 +60,7 @@ class Inference(Mutable):
     def _at(self, sizes: Mapping[str, int]) -> Sizes:
         point = tuple(sorted(sizes.items()))
         if point not in self.known:
-            answer = _ask(self.child, msgspec.json.encode(dict(sizes)), self.name)
+            answer = _query_child(self.child, msgspec.json.encode(dict(sizes)), self.name)
             self.known[point] = msgspec.json.decode(answer, type=Sizes)
         return self.known[point]
 
@@ -109,10 +109,12 @@ def open_inference(
     """
     name = name or printable(str(path))
     with _started(_PROGRAM) as child:
-        answer = _ask(
+        answer = _query_child(
             child,
             msgspec.json.encode(
-                Asked(str(path.absolute()), None if halves is None else tuple(halves), tuple(functions))
+                DescribeRequest(
+                    str(path.absolute()), None if halves is None else tuple(halves), tuple(functions)
+                )
             ),
             name,
             seconds=seconds,
@@ -135,10 +137,10 @@ def open_optimized(path: Path, level: str) -> Iterator[Inference]:
     require_onnxruntime("planning the graph that a session makes")
     name = printable(str(path))
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
-        asked = Optimizing(str(path.absolute()), folder, level)
+        request = Optimizing(str(path.absolute()), folder, level)
         with _started(_OPTIMIZING) as child:
             answer = msgspec.json.decode(
-                _ask(child, msgspec.json.encode(asked), name, "onnxruntime"), type=Described | str
+                _query_child(child, msgspec.json.encode(request), name, "onnxruntime"), type=Described | str
             )
         if isinstance(answer, str):
             raise CostError(f"{name}: onnxruntime does not load it: {shorten(printable(answer), 300)}")
@@ -169,7 +171,7 @@ def _started(program: str) -> Iterator[Child]:
         child.end()
 
 
-def _ask(
+def _query_child(
     child: Child,
     question: bytes,
     name: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzer.account.ledger import Ledger
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
-from analyzer.cost.memory.answer import Asked, answer_memory
+from analyzer.cost.memory.answer import MemoryQuery, answer_memory
 from analyzer.cost.sizing import name_flag, parse_sized
 from analyzer.errors import OnnxLedgerError
 from analyzer.records import Frozen
@@ -55,34 +55,32 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
         ledger: the ledger of the model.
     """
     if not ledger.model.graphs:
-        return _untold(limit, path, "a saved report does not hold the graph; name the model")
+        return _skipped_verdict(limit, path, "a saved report does not hold the graph; name the model")
     try:
-        answer = answer_memory(ledger, Asked(limit.shapes, level=limit.level))
+        answer = answer_memory(ledger, MemoryQuery(limit.shapes, level=limit.level))
     except OnnxLedgerError as error:
-        return _untold(limit, path, name_flag(error, _FLAG))
+        return _skipped_verdict(limit, path, name_flag(error, _FLAG))
     needed = answer.needed
     if needed.total is None:
         why = next((line.note for line in needed.lines if line.line == "activations"), "")
-        return _untold(limit, path, f"{why}; the memory of a run is unknown")
+        return _skipped_verdict(limit, path, f"{why}; the memory of a run is unknown")
     known = sorted((line for line in needed.lines if line.value), key=lambda line: -(line.value or 0))
     exceeded = needed.total - limit.nbytes
-    untold = ", ".join(line.line for line in needed.lines if line.value is None)
+    unmodelled = ", ".join(line.line for line in needed.lines if line.value is None)
     has_failed = exceeded > 0
     if not has_failed:
         most = answer.most
         if most is None or most > limit.nbytes:
-            told = "an unknown amount" if most is None else f"up to {format_bytes(most - needed.total)}"
-            why = (
-                f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan need {told} more"
-            )
-            return _untold(limit, path, why)
-    at = ", ".join(f"{axis.name}={axis.size}" for axis in _named(answer.axes))
+            amount = "an unknown amount" if most is None else f"up to {format_bytes(most - needed.total)}"
+            why = f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan need {amount} more"
+            return _skipped_verdict(limit, path, why)
+    at = ", ".join(f"{axis.name}={axis.size}" for axis in _named_axes(answer.axes))
     graph = (
         "the file as it stands, not optimized (--optimization)"
         if limit.level is None
         else f"onnxruntime's graph of it ({limit.level})"
     )
-    said = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, {graph}; not modelled: {untold}"
+    summary = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, {graph}; not modelled: {unmodelled}"
     return Verdict(
         limit.rule,
         path,
@@ -94,16 +92,16 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
         contributors=tuple(Contributor(line.line, line.value or 0, None) for line in known)
         if has_failed
         else (),
-        message=said,
+        message=summary,
     )
 
 
-def _named(axes: tuple[Axis, ...]) -> list[Axis]:
+def _named_axes(axes: tuple[Axis, ...]) -> list[Axis]:
     """Return the named axes, each name once."""
     return list({axis.name: axis for axis in axes if axis.name is not None}.values())
 
 
-def _untold(limit: MemoryLimit, path: str, why: str) -> Verdict:
+def _skipped_verdict(limit: MemoryLimit, path: str, why: str) -> Verdict:
     return Verdict(
         limit.rule,
         path,

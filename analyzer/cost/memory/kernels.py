@@ -47,9 +47,9 @@ def _closest(version: str) -> str:
     return min(known, key=lambda each: (abs(_number(each)[1] - wanted[1]), _number(each)))
 
 
-def _pairs(named: Mapping[str, list[str]]) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
+def _pairs(pairs_by_name: Mapping[str, list[str]]) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
     made = {}
-    for name, pairs in named.items():
+    for name, pairs in pairs_by_name.items():
         domain, _, op_type = name.rpartition("::")
         split = (pair.split("->") for pair in pairs)
         made[domain, op_type] = tuple((int(source), int(target)) for source, target in split)

@@ -63,9 +63,11 @@ def open_account(
     halves = None if on_gpu else halves_of(version)
     own, functions = (None, frozenset[str]()) if halves is None else (halves.own, halves.functions)
     with open_inference(path, halves=own, functions=functions) as inference:
-        described, untold = inference.described, 0
+        described, uncertain_halves = inference.described, 0
         if halves is not None:
-            described, untold = with_casts_of_halves(described, halves)
+            described, uncertain_halves = with_casts_of_halves(described, halves)
         program = as_loaded(described)
         plan = plan_buffers(program, order(program.steps), reuses)
-        yield Account(replace(inference, described=described), program, plan, walked, untold, on_gpu)
+        yield Account(
+            replace(inference, described=described), program, plan, walked, uncertain_halves, on_gpu
+        )

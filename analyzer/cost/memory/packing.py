@@ -41,7 +41,7 @@ class Packed(Frozen):
     packed: frozenset[str]
     """Tensors whose readers have all packed them, so that they are released."""
 
-    untold: tuple[str, ...]
+    unknown_operators: tuple[str, ...]
     """Operators that read stored weights and may copy them in an unknown way."""
 
 
@@ -51,7 +51,7 @@ NOT_PACKED = Packed(0, 0, frozenset(), ())
 def pack(described: Described) -> Packed:
     """Return the packed copies of a graph's weights."""
     exact = modelled = 0
-    untold = set()
+    unknown_operators = set()
     seen = set()
     packed, read = set[str](), set[str]()
     for node in described.nodes:
@@ -70,10 +70,10 @@ def pack(described: Described) -> Packed:
             exact += sum(made.values())
         else:
             modelled += sum(made.values())
-        is_untold = kernel in _UNTOLD or (rule is _n_bits and _is_untold(node))
-        if is_untold and any(weights[1:]):
-            untold.add(node.op_type)
-    return Packed(exact, modelled, frozenset(packed - read), tuple(sorted(untold)))
+        is_unknown = kernel in _UNKNOWN_PACKING or (rule is _n_bits and _has_unknown_packing(node))
+        if is_unknown and any(weights[1:]):
+            unknown_operators.add(node.op_type)
+    return Packed(exact, modelled, frozenset(packed - read), tuple(sorted(unknown_operators)))
 
 
 def _constant(described: Described, name: str) -> DescribedTensor | None:
@@ -121,7 +121,7 @@ def _n_bits(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> M
     yield 1, nbytes + sum(_of_half(each) for each in halves)
 
 
-def _is_untold(node: DescribedNode) -> bool:
+def _has_unknown_packing(node: DescribedNode) -> bool:
     return _is_of_integers(node) and node.integers.get("bits", 4) not in (4, 8)
 
 
@@ -194,7 +194,7 @@ def _integer_convolution(node: DescribedNode, weights: Sequence[DescribedTensor 
     yield 3, _numel(weight.dims) if is_plain else groups * _integers(depth, width)
 
 
-def _turned(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
+def _transposed(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
     """Yield ConvTranspose's transposed weight; a group's matrix with one row or column needs no transposition."""
     for place, weight in enumerate(weights[1:2], start=1):
         if weight is None or weight.dtype != DType.FLOAT or len(weight.dims) < 3:
@@ -222,7 +222,7 @@ _PRODUCTS: Mapping[tuple[str, str], _Rule] = {
     (_MICROSOFT, "FusedGemm"): _product,
 }
 _OTHERS: Mapping[tuple[str, str], _Rule] = {
-    ("", "ConvTranspose"): _turned,
+    ("", "ConvTranspose"): _transposed,
     ("", "LayerNormalization"): _norm,
     ("", "RMSNormalization"): _norm,
     ("", "SimplifiedLayerNormalization"): _norm,
@@ -249,4 +249,4 @@ _INTEGERS: Mapping[tuple[str, str], int] = {
     (_MICROSOFT, "QGemm"): 3,
 }
 """Input slot of the weight in products of integers."""
-_UNTOLD = frozenset({(_MICROSOFT, "MoE"), (_MICROSOFT, "QMoE")})
+_UNKNOWN_PACKING = frozenset({(_MICROSOFT, "MoE"), (_MICROSOFT, "QMoE")})

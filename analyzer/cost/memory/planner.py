@@ -92,7 +92,7 @@ class _Planner(Mutable):
     freed: dict[Hashable, list[str]] = field(default_factory=dict)
     """Owners of buffers without remaining readers, by element size and shape; the last freed is last."""
 
-    asked: dict[str, int] = field(default_factory=dict)
+    allocated: dict[str, int] = field(default_factory=dict)
     """Position of each buffer's allocation, by its owner."""
 
     def plan(self) -> None:
@@ -108,26 +108,26 @@ class _Planner(Mutable):
                     self._drop(name)
 
     def _count_uses(self) -> None:
-        held = (*self.program.inputs, *self.program.initializers, *self.program.outputs)
-        self.uses.update(held)
+        protected = (*self.program.inputs, *self.program.initializers, *self.program.outputs)
+        self.uses.update(protected)
         for step in self.program.steps:
             self.uses.update(name for name in (*step.inputs, *step.implicit, *step.outputs) if name)
 
     def _place(self, step: Step, number: int, name: str, position: int, *, is_output: bool) -> None:
         taken = None
         if not is_output:
-            taken = self._of_an_input(step, number, name)
+            taken = self._input_buffer(step, number, name)
             if taken is None and self._value(name).is_tensor and self.uses[name] > 1:  # it has a reader
-                taken = self._of_the_dead(name)
+                taken = self._freed_buffer(name)
         if taken is None:
             self.original[name] = name
-            self.asked[name] = position
+            self.allocated[name] = position
             return
         owner = self._owner(taken)
         self.original[name] = owner
         self.uses[owner] += self.uses[name]
 
-    def _of_an_input(self, step: Step, number: int, name: str) -> str | None:
+    def _input_buffer(self, step: Step, number: int, name: str) -> str | None:
         for source, target in self.reuses.aliases.get(step.kernel, ()):
             if target == number and source < len(step.inputs) and step.inputs[source]:
                 return step.inputs[source]
@@ -139,7 +139,7 @@ class _Planner(Mutable):
                 return taken
         return None
 
-    def _of_the_dead(self, name: str) -> str | None:
+    def _freed_buffer(self, name: str) -> str | None:
         wanted = self._value(name)
         if not wanted.shape:  # unknown rank, or a scalar
             return None
@@ -160,7 +160,7 @@ class _Planner(Mutable):
 
     def buffers(self) -> Iterator[Buffer]:
         """Yield the allocated buffers, each freed after the last step that reads one of its tenants."""
-        tenants: dict[str, list[str]] = {owner: [] for owner in self.asked}
+        tenants: dict[str, list[str]] = {owner: [] for owner in self.allocated}
         for name, owner in self.original.items():
             if owner in tenants:
                 tenants[owner].append(name)
@@ -171,7 +171,7 @@ class _Planner(Mutable):
             if name
         }
         kept = frozenset(self.program.outputs)
-        for owner, first in self.asked.items():
+        for owner, first in self.allocated.items():
             yield Buffer(tuple(tenants[owner]), first, None if owner in kept else last.get(owner))
 
 

@@ -81,8 +81,8 @@ def axis_name(axis: str) -> str:
     >>> axis_name("past_sequence_length + 1"), axis_name("9")
     ('past_sequence_length_1', 'axis_9')
     """
-    said = re.sub(r"\W+", "_", axis).strip("_")
-    return f"axis_{said}" if said[:1].isdigit() else said or "axis"
+    identifier = re.sub(r"\W+", "_", axis).strip("_")
+    return f"axis_{identifier}" if identifier[:1].isdigit() else identifier or "axis"
 
 
 def sample_points(bound: Point) -> tuple[dict[str, int], ...]:

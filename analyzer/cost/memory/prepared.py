@@ -99,8 +99,8 @@ def _without_round_trips(steps: Sequence[Step], program: Program) -> list[Step]:
             continue
         following = [(reader, other) for reader in readers[target] if (other := kept[reader]) is not None]
         casts = [(reader, other) for reader, other in following if _is_cast(other)]
-        loses = not _is_safe(before, after, step)
-        if loses and any(not _is_safe(types.get(other.outputs[0], 0), after, other) for _, other in casts):
+        is_lossy = not _is_safe(before, after, step)
+        if is_lossy and any(not _is_safe(types.get(other.outputs[0], 0), after, other) for _, other in casts):
             continue
         for reader, other in casts:
             result = other.outputs[0]
@@ -166,7 +166,7 @@ def _with_own_dequantizers(program: Program) -> Program:
     for index, step in enumerate(steps):
         for place, name in enumerate(step.inputs):
             readers[name].append((index, place))
-    held = Counter(name for step in steps for name in step.implicit)
+    implicit_reads = Counter(name for step in steps for name in step.implicit)
     changed = list(steps)
     values: dict[str, Value] = {}
     for at in default_order(steps):
@@ -174,7 +174,7 @@ def _with_own_dequantizers(program: Program) -> Program:
         if step.op_type != "DequantizeLinear" or any(x not in program.initializers for x in step.inputs[1:]):
             continue
         name = step.outputs[0]
-        is_kept = name in program.outputs or held[name] > 0
+        is_kept = name in program.outputs or implicit_reads[name] > 0
         for number, (index, place) in enumerate(readers[name] if is_kept else readers[name][1:]):
             own = f"{name}\0{number}"
             changed.append(replace(changed[at], outputs=(own,), name=f"{step.name}/duplicated"))

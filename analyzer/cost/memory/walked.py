@@ -58,10 +58,10 @@ def walk_values(model: Model, axes: Sequence[Axis]) -> Walked:
     return Walked(
         walk,
         walk.values.get(main, {}),
-        {axis.told: axis.name for axis in walk.axes if axis.told},
+        {axis.stored_name: axis.name for axis in walk.axes if axis.stored_name},
         {
             axis.name: planned[axis.input, axis.position]
             for axis in walk.axes
-            if not axis.told and (axis.input, axis.position) in planned
+            if not axis.stored_name and (axis.input, axis.position) in planned
         },
     )

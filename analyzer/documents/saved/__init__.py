@@ -39,43 +39,43 @@ _MOST_BITS = 512
 """Largest number of bits in a number: no file has more of anything, and ratios of such numbers stay finite."""
 
 
-def find_contradiction(told: InspectDocument) -> str | None:
+def find_contradiction(document: InspectDocument) -> str | None:
     """Return the first contradiction in an `inspect` report on one model; None if totals are sums of their parts."""
-    return next(_find_wrong(told), None)
+    return next(_find_wrong(document), None)
 
 
-def _find_wrong(told: InspectDocument) -> Iterator[str]:
+def _find_wrong(document: InspectDocument) -> Iterator[str]:
     """Yield the defects of a report: impossible values first, then totals that are not the sums of their parts."""
-    yield from _find_misfits(told)
-    model, totals, tensors = told.model, told.totals, told.tensors
-    yield from _hold("stored_tensors", totals, len(tensors))
-    yield from _hold("parameters", totals, sum(tensor.parameters for tensor in tensors))
-    yield from _hold("stored_elements", totals, sum(tensor.stored_elements for tensor in tensors))
-    yield from _hold("stored_bytes", totals, sum(tensor.bytes for tensor in tensors))
-    yield from _hold("file_bytes", totals, sum(file.bytes for file in model.files))
-    yield from _hold("file_bytes", totals, sum(account.bytes for account in told.accounts))
-    counted = sum(operator.nodes for operator in told.operators)
-    if told.operators and model.nodes and counted != model.nodes:  # older releases lack one or both
+    yield from _find_misfits(document)
+    model, totals, tensors = document.model, document.totals, document.tensors
+    yield from _check_total("stored_tensors", totals, len(tensors))
+    yield from _check_total("parameters", totals, sum(tensor.parameters for tensor in tensors))
+    yield from _check_total("stored_elements", totals, sum(tensor.stored_elements for tensor in tensors))
+    yield from _check_total("stored_bytes", totals, sum(tensor.bytes for tensor in tensors))
+    yield from _check_total("file_bytes", totals, sum(file.bytes for file in model.files))
+    yield from _check_total("file_bytes", totals, sum(account.bytes for account in document.accounts))
+    counted = sum(operator.nodes for operator in document.operators)
+    if document.operators and model.nodes and counted != model.nodes:  # older releases lack one or both
         yield f"model, nodes: {shown(model.nodes)}, and its operators are {shown(counted)}"
     if model.functions > totals.file_bytes:
         yield f"model, functions: {shown(model.functions)}, in fewer bytes"
 
 
-def _hold(name: str, totals: Totals, found: int) -> Iterator[str]:
+def _check_total(name: str, totals: Totals, found: int) -> Iterator[str]:
     if getattr(totals, name) != found:
         yield f"totals, {name}: {shown(getattr(totals, name))}, and its parts are {shown(found)}"
 
 
-def _find_misfits(told: InspectDocument) -> Iterator[str]:
-    model = told.model
+def _find_misfits(document: InspectDocument) -> Iterator[str]:
+    model = document.model
     numbers = [model.ir_version, *model.opsets.values(), model.functions, model.nodes]
-    numbers += [*(file.bytes for file in model.files), *(account.bytes for account in told.accounts)]
-    for tensor in told.tensors:
+    numbers += [*(file.bytes for file in model.files), *(account.bytes for account in document.accounts)]
+    for tensor in document.tensors:
         numbers += [*tensor.shape, tensor.uses, tensor.applications]
         numbers += [tensor.parameters, tensor.stored_elements, tensor.bytes]
         if tensor.dtype not in DType.__members__:
             yield f"{shown(tensor.dtype)}: no element type"
-        if told.blocks is not None:
+        if document.blocks is not None:
             if tensor.block is None:
                 yield f"{shown(tensor.name)}: in no block"
             if tensor.layer_role is None and tensor.role is Role.PARAMETER:
@@ -115,11 +115,11 @@ def rebuild(path: Path | str, document: Mapping[str, Any]) -> Ledger:
     Raises:
         UsageError: the document is incomplete, or contradicts itself.
     """
-    told = decode(path, _completed(path, document), InspectDocument)
-    wrong = find_contradiction(told)
-    if wrong is not None:
-        raise UsageError(f"{path}: not a whole report ({wrong}); make it again")
-    return _ledger(told, has_nodes="nodes" in document["model"])
+    typed = decode(path, _completed(path, document), InspectDocument)
+    contradiction = find_contradiction(typed)
+    if contradiction is not None:
+        raise UsageError(f"{path}: not a whole report ({contradiction}); make it again")
+    return _ledger(typed, has_nodes="nodes" in document["model"])
 
 
 def to_typed(document: Mapping[str, Any]) -> Head:
@@ -206,7 +206,7 @@ values that stand for their absence."""
 _IN_BLOCKS = {"block": None, "part": None, "layer_role": None}
 """Keys of a tensor that are null in a report without blocks."""
 
-_MADE_ANEW: Mapping[str, Any] = {
+_GROUPING_DEFAULTS: Mapping[str, Any] = {
     "by": "scope",
     "depth": None,
     "match": None,
@@ -221,14 +221,14 @@ _MADE_ANEW: Mapping[str, Any] = {
 
 def _completed(path: Path | str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document with the keys that an older release of the schema version lacks, and neutral groups."""
-    whole = _filled({**document, **_MADE_ANEW})
-    nothing: dict[str, Any] = dict.fromkeys(Group.__struct_fields__, 0) | {
+    whole = _filled({**document, **_GROUPING_DEFAULTS})
+    empty_group: dict[str, Any] = dict.fromkeys(Group.__struct_fields__, 0) | {
         "group": "",
         "keys": [],
         "share": None,
         "applications": 1,
     }
-    whole["group_balance"] = {"overlap": nothing, "ungrouped": nothing}
+    whole["group_balance"] = {"overlap": empty_group, "ungrouped": empty_group}
     return whole
 
 
@@ -295,31 +295,31 @@ def _parse(path: Path | str) -> object:
         ) from error
 
 
-def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
-    model, totals = told.model, told.totals
-    entries = tuple(map(_entry, told.tensors))
-    keyed = list(zip((entry.tensor.key for entry in entries), told.tensors, strict=True))
+def _ledger(document: InspectDocument, *, has_nodes: bool) -> Ledger:
+    model, totals = document.model, document.totals
+    entries = tuple(map(_entry, document.tensors))
+    keyed = list(zip((entry.tensor.key for entry in entries), document.tensors, strict=True))
     return Ledger(
         model=Model(
             path=model.path,
             files=tuple(File(file.path, file.bytes) for file in model.files),
             ir_version=model.ir_version,
-            opsets=_opsets(told, model.opsets),
+            opsets=_opsets(document, model.opsets),
             producer=model.producer,
             graphs=(),
             functions=(Function("", "", "", ()),) * model.functions,
-            components=tuple(_component(told, each) for each in told.components),
+            components=tuple(_component(document, each) for each in document.components),
         ),
         entries=entries,
-        accounts=tuple(Account(account.account, account.bytes) for account in told.accounts),
-        findings=tuple(_findings(told)),
+        accounts=tuple(Account(account.account, account.bytes) for account in document.accounts),
+        findings=tuple(_findings(document)),
         wiring=Wiring({}),
         shared_nbytes=totals.shared_bytes,
-        content=told.content,
-        blocks=_blocks(told, keyed),
-        stages=_stages(told, keyed),
+        content=document.content,
+        blocks=_blocks(document, keyed),
+        stages=_stages(document, keyed),
         told_nodes=model.nodes if has_nodes else None,
-        told_operators=_operators(told) if has_nodes else None,
+        told_operators=_operators(document) if has_nodes else None,
         calls=tuple(
             Calls(Function("", "", "", tuple(call.function.split("/"))), call.sites, call.calls)
             for call in model.calls
@@ -333,36 +333,36 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
     )
 
 
-def _operators(told: InspectDocument) -> dict[tuple[str, str], int] | None:
+def _operators(document: InspectDocument) -> dict[tuple[str, str], int] | None:
     """Return the number of nodes of each operator, without function calls; None if the report lacks some nodes."""
-    counts = {(each.domain, each.op_type): each.nodes for each in told.operators if each.nodes}
-    if sum(counts.values()) != told.model.nodes:
+    counts = {(each.domain, each.op_type): each.nodes for each in document.operators if each.nodes}
+    if sum(counts.values()) != document.model.nodes:
         return None
-    for call in told.model.calls:
-        _, _, named = call.function.partition(":")
-        domain, _, name = named.partition(":")
+    for call in document.model.calls:
+        _, _, qualified_name = call.function.partition(":")
+        domain, _, name = qualified_name.partition(":")
         key = (domain, name.partition(":")[0])
         if key in counts:
             counts[key] -= min(call.sites, counts[key])
     return {key: count for key, count in counts.items() if count}
 
 
-def _component(told: InspectDocument, item: Component) -> models.Component:
+def _component(document: InspectDocument, item: Component) -> models.Component:
     """Return one file of an artifact, without the external files it refers to, which a report does not tell."""
     return models.Component(
         name=item.component,
         path=(item.component,),
         files=(item.path,),
         ir_version=item.ir_version,
-        opsets=_opsets(told, item.opsets),
+        opsets=_opsets(document, item.opsets),
         producer=item.producer,
     )
 
 
-def _opsets(told: InspectDocument, opsets: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def _opsets(document: InspectDocument, opsets: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """Return all imported opset versions: an object has room for one per domain, but a finding names all of several."""
     found = set(opsets.items())
-    for finding in told.findings:
+    for finding in document.findings:
         for subject in finding.subjects if finding.id == "invalid-version" else ():
             domain, _, versions = subject.partition(" ")
             if domain in opsets:
@@ -370,9 +370,9 @@ def _opsets(told: InspectDocument, opsets: Mapping[str, int]) -> tuple[tuple[str
     return tuple(sorted(found))
 
 
-def _findings(told: InspectDocument) -> Iterator[Finding]:
+def _findings(document: InspectDocument) -> Iterator[Finding]:
     """Yield the model's findings, except the one about shared entries of groups, which a new grouping finds anew."""
-    for item in told.findings:
+    for item in document.findings:
         if item.id != _OF_GROUPS:
             yield Finding(item.id, item.severity, item.message, tuple(item.subjects), item.bytes)
 
@@ -380,24 +380,24 @@ def _findings(told: InspectDocument) -> Iterator[Finding]:
 _OF_GROUPS = "overlapping-groups"
 
 
-def _blocks(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Blocks | None:
+def _blocks(document: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Blocks | None:
     """Return the blocks of a report, without nodes; None if an older version wrote the report without blocks."""
-    if told.blocks is None:
+    if document.blocks is None:
         return None
     return Blocks(
-        runs=tuple(Run(run.first, run.count, tuple(run.modules), run.decided_by) for run in told.blocks),
+        runs=tuple(Run(run.first, run.count, tuple(run.modules), run.decided_by) for run in document.blocks),
         entries={key: Member(item.block or "", item.part or "") for key, item in keyed},
         nodes={},
         roles={key: item.layer_role or "" for key, item in keyed if item.role is Role.PARAMETER},
     )
 
 
-def _stages(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Stages | None:
+def _stages(document: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Stages | None:
     """Return the stages of a report, without nodes; None if it has none."""
-    if told.stages is None:
+    if document.stages is None:
         return None
     entries = {key: item.stage for key, item in keyed if item.stage is not None}
-    return Stages(tuple(told.stages), entries, {})
+    return Stages(tuple(document.stages), entries, {})
 
 
 def _entry(item: Tensor) -> Entry:

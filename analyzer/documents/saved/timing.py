@@ -65,18 +65,20 @@ def load_timing(path: Path | str) -> Timing:
     return rebuild_timing(decode(path, document, SweepDocument))
 
 
-def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
+def rebuild_timing(document: TimeDocument | SweepDocument) -> Timing:
     """Return the timing that a document describes; its ledger is None."""
-    rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
-    environment = told.environment
-    points = tuple(_point(row, environment.kernel_clock, is_own=told.by == "group") for row in rows)
+    rows: list[TimeDocument | PointRow] = (
+        [document] if isinstance(document, TimeDocument) else list(document.points)
+    )
+    environment = document.environment
+    points = tuple(_point(row, environment.kernel_clock, is_own=document.by == "group") for row in rows)
     return Timing(
         ledger=None,
-        path=told.model.path,
-        grouping=_grouping(told, rows[0], points),
-        settings=_settings(told),
+        path=document.model.path,
+        grouping=_grouping(document, rows[0], points),
+        settings=_settings(document),
         environment=Environment(
-            device=told.device,
+            device=document.device,
             providers=tuple(environment.providers),
             versions=tuple(environment.versions.items()),
             threads=environment.threads,
@@ -90,33 +92,33 @@ def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
             order=environment.order,
         ),
         points=points,
-        axis=told.axis if isinstance(told, SweepDocument) else None,
-        parameters=told.model.parameters,
-        file_nbytes=told.model.file_bytes,
-        stamp=None if told.generated_at is msgspec.UNSET else told.generated_at,
+        axis=document.axis if isinstance(document, SweepDocument) else None,
+        parameters=document.model.parameters,
+        file_nbytes=document.model.file_bytes,
+        stamp=None if document.generated_at is msgspec.UNSET else document.generated_at,
     )
 
 
 def _grouping(
-    told: TimeDocument | SweepDocument, first: TimeDocument | PointRow, points: tuple[Point, ...]
+    document: TimeDocument | SweepDocument, first: TimeDocument | PointRow, points: tuple[Point, ...]
 ) -> Grouping:
     """Return the groups that the points have, with the overlap of the user's own groups and the rest outside them."""
     groups = {part.group.label: part.group for point in points for part in point.parts if not part.across}
     return Grouping(
-        by=told.by,
-        depth=told.depth,
+        by=document.by,
+        depth=document.depth,
         groups=tuple(groups.values()),
         overlap=_part(first.group_balance.overlap).group,
         ungrouped=_part(first.group_balance.ungrouped).group,
-        match=told.match,
-        origin=told.groups_from,
+        match=document.match,
+        origin=document.groups_from,
     )
 
 
-def _settings(told: TimeDocument | SweepDocument) -> TimingSettings:
-    row = told.settings
+def _settings(document: TimeDocument | SweepDocument) -> TimingSettings:
+    row = document.settings
     return TimingSettings(
-        provider=told.provider,
+        provider=document.provider,
         provider_options=tuple(row.provider_options.items()),
         threads=row.threads,
         optimization=row.optimization,

@@ -27,8 +27,8 @@ def list_rows(report: Report | Head, document: Document) -> Iterator[Row]:
     if kind == "inspect":
         yield from _tensors(_groups_of_tensors(report), document)
     elif kind in ("reconcile", "export"):
-        told = document if kind == "reconcile" else document["reconcile"]
-        yield from _parameters(_groups_of_entries(report), told)
+        reconciliation = document if kind == "reconcile" else document["reconcile"]
+        yield from _parameters(_groups_of_entries(report), reconciliation)
     else:
         yield from _MAKERS[kind](document)
 
@@ -52,11 +52,11 @@ def _tensors(groups: list[tuple[str, ...]] | None, document: Document) -> Iterat
 
 def _groups_of_entries(report: Report | Head) -> Mapping[str, tuple[str, ...]]:
     """Return the groups of each entry by its label, in PyTorch's terms; empty for a document."""
-    told = report.reconcile if isinstance(report, ExportReport) else report
-    if not isinstance(told, ReconcileReport):
+    inner = report.reconcile if isinstance(report, ExportReport) else report
+    if not isinstance(inner, ReconcileReport):
         return {}
-    ledger = told.reconciliation.in_pytorch_terms()
-    found = zip(ledger.entries, list_groups(ledger, told.grouping), strict=True)
+    ledger = inner.reconciliation.in_pytorch_terms()
+    found = zip(ledger.entries, list_groups(ledger, inner.grouping), strict=True)
     return {label(entry.tensor.key): names for entry, names in found}
 
 
@@ -106,8 +106,8 @@ def _recovered(document: Document) -> Iterator[Row]:
     reasons = {each["name"]: each["reason"] for each in document["lossy"]}
     for kind, key in (("parameter", "parameters"), ("buffer", "buffers")):
         for each in document[key]:
-            told = {"kind": kind, "status": "recovered", "reason": reasons.get(each["name"])}
-            yield blank | each | told | {"shape": join_shape(each["shape"])}
+            fields = {"kind": kind, "status": "recovered", "reason": reasons.get(each["name"])}
+            yield blank | each | fields | {"shape": join_shape(each["shape"])}
     for each in document["lost"]:
         kind = "buffer" if each["buffer"] else "parameter"
         yield blank | each | {"kind": kind, "status": "lost", "shape": join_shape(each["shape"])}
@@ -119,9 +119,9 @@ def _tensor_pairs(document: Document) -> Iterator[Row]:
     for pair in document["tensors"]:
         row = {**pair, **_flat(pair, TensorPair)}
         for side in "ab":
-            held = pair[side] or {}
-            row |= {f"{key}_{side}": held.get(key) for key in plain(TensorSide, *nested(TensorPair))}
-            row[f"shape_{side}"] = join_shape(held["shape"]) if held else None
+            tensor = pair[side] or {}
+            row |= {f"{key}_{side}": tensor.get(key) for key in plain(TensorSide, *nested(TensorPair))}
+            row[f"shape_{side}"] = join_shape(tensor["shape"]) if tensor else None
         yield row
 
 

@@ -29,8 +29,12 @@ class GraphFormat(Frozen):
 
     def __call__(self, report: GraphReport) -> str | bytes:
         module, _, function = self.renderer.partition(":")
-        made: Callable[..., str | bytes] = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-        return made(report.graph, report.metric) if self.has_metric else made(report.graph)
+        render_function: Callable[..., str | bytes] = getattr(
+            importlib.import_module(f"{__name__}.{module}"), function
+        )
+        return (
+            render_function(report.graph, report.metric) if self.has_metric else render_function(report.graph)
+        )
 
 
 FORMATS: dict[str, GraphFormat] = {
@@ -46,5 +50,5 @@ FORMATS: dict[str, GraphFormat] = {
 PICTURES = frozenset({"svg", "png"})
 """Formats that are drawn: collapsed, folded, and with learned tensors alone."""
 
-SUFFIXES = dict(sorted((suffix, name) for name, made in FORMATS.items() for suffix in made.suffixes))
+SUFFIXES = dict(sorted((suffix, name) for name, each in FORMATS.items() for suffix in each.suffixes))
 """Formats by the suffix of an `-o` path."""

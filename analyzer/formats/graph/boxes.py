@@ -80,12 +80,12 @@ def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
     mark = graph.nodes[vertex].get("mark")
     if mark is None:
         return box
-    where, said = map(printable, mark)
-    texts = ("differs from here on", _tail(where), *_wrap(said))
+    where, reason = map(printable, mark)
+    texts = ("differs from here on", _tail(where), *_wrap(reason))
     return replace(
         box,
         lines=(*box.lines, *(Label(text, 11, "mark") for text in texts)),
-        tooltip=f"{box.tooltip}\ndiffers from {where} on: {said}",
+        tooltip=f"{box.tooltip}\ndiffers from {where} on: {reason}",
         is_marked=True,
     )
 
@@ -119,8 +119,8 @@ def _make_plain(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
     title = shorten(name, _LONGEST)
     if attributes["kind"] != "group":
         count = len(attributes["members"])
-        said = attributes["kind"] if count == 1 else f"{format_count(count)} {attributes['kind']}s"
-        return Box("end", (Label(title, 12, "name"),), f"{said} {name}", count=count)
+        noun = attributes["kind"] if count == 1 else f"{format_count(count)} {attributes['kind']}s"
+        return Box("end", (Label(title, 12, "name"),), f"{noun} {name}", count=count)
     if not attributes["learned_bytes"] and not attributes["parameters"]:
         text = _why_empty(graph, vertex)
         return Box("empty", (Label(title, 12, "name"), Label(text, 11, "dim")), f"{name}: {text}")
@@ -138,9 +138,9 @@ def _make_plain(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
     tooltip = [name, exact, format_share(parameters, whole), format_bytes(attributes["bytes"])]
     tooltip += [f"{format_many(attributes['tensors'], 'tensor')}, {format_many(attributes['nodes'], 'node')}"]
     share = parameters / whole if whole else 0.0
-    held = [(role, size) for role, size in drawn.get("roles", ()) if size]
-    total = sum(size for _, size in held) or 1
-    roles = tuple((role, size / total) for role, size in held) if parameters else ()
+    learned_sizes = [(role, size) for role, size in drawn.get("roles", ()) if size]
+    total = sum(size for _, size in learned_sizes) or 1
+    roles = tuple((role, size / total) for role, size in learned_sizes) if parameters else ()
     return Box("group", tuple(lines), "\n".join(tooltip), share, count, roles)
 
 
@@ -149,8 +149,8 @@ _OPERATORS = 3
 
 
 def _operators(counted: Sequence[tuple[str, int]]) -> str:
-    said = [f"{format_count(count)} {printable(name)}" for name, count in counted[:_OPERATORS]]
-    return shorten(", ".join(said) + (", ..." if len(counted) > _OPERATORS else ""), _LONGEST + 8)
+    counts = [f"{format_count(count)} {printable(name)}" for name, count in counted[:_OPERATORS]]
+    return shorten(", ".join(counts) + (", ..." if len(counted) > _OPERATORS else ""), _LONGEST + 8)
 
 
 def _why_empty(graph: nx.MultiDiGraph[Any], vertex: Any) -> str:

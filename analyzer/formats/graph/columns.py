@@ -35,7 +35,7 @@ def fold_columns(layout: Layout, sizes: Sequence[Size], arrows: Sequence[Arrow])
         if len(bands) == 1:
             routes.append(tuple(columns.move(point) for point in route))
         else:
-            routes.append(columns.lead(route, centers, sizes, arrow))
+            routes.append(columns.reroute(route, centers, sizes, arrow))
     heights = [end - start for start, end in zip((0.0, *cuts), (*cuts, height), strict=True)]
     across = len(heights) * (width + _GAP) - _GAP
     return Layout((across, max(heights) + _BEND), centers, tuple(routes))
@@ -74,7 +74,7 @@ class _Columns(Frozen):
             self.cuts[band - 1] if band else 0.0
         ) + _BEND
 
-    def lead(
+    def reroute(
         self, route: Sequence[Point], centers: Sequence[Point], sizes: Sequence[Size], arrow: Arrow
     ) -> tuple[Point, ...]:
         """Route an arrow to another column: out below its source, through the gap between, in above its target."""

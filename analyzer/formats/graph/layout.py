@@ -63,7 +63,7 @@ def _place_across(rows: Rows, widths: _Widths) -> dict[int, float]:
     above, below = _link(rows)
     across: dict[int, float] = {}
     for row in rows.rows:
-        across |= _settle(row, dict.fromkeys(row, 0.0), widths, dict.fromkeys(row, 1.0))
+        across |= _place_row(row, dict.fromkeys(row, 0.0), widths, dict.fromkeys(row, 1.0))
     best, least = across, _bend(across, below)
     for sweep in range(_SWEEPS):
         downwards = sweep % 2 == 0
@@ -71,7 +71,7 @@ def _place_across(rows: Rows, widths: _Widths) -> dict[int, float]:
         across = dict(across)
         for row in rows.rows if downwards else rows.rows[::-1]:
             near = {slot: first[slot] or second[slot] for slot in row}
-            across |= _settle(row, _wanted(near, across), widths, _weights(near, widths))
+            across |= _place_row(row, _wanted(near, across), widths, _weights(near, widths))
         bend = _bend(across, below)
         if bend < least:
             best, least = across, bend
@@ -79,7 +79,7 @@ def _place_across(rows: Rows, widths: _Widths) -> dict[int, float]:
         near = {slot: {**above[slot], **below[slot]} for slot in row}
         firm = {slot for slot in row if sum(near[slot].values()) > _FAINT}
         wanted = {slot: best[slot] if slot in firm else x for slot, x in _wanted(near, best).items()}
-        best |= _settle(row, wanted, widths, {slot: 1e6 if slot in firm else 1.0 for slot in row})
+        best |= _place_row(row, wanted, widths, {slot: 1e6 if slot in firm else 1.0 for slot in row})
     return best
 
 
@@ -141,7 +141,7 @@ def _median(near: list[tuple[float, float]], default: float) -> float:
     return default
 
 
-def _settle(
+def _place_row(
     row: Sequence[int], wanted: Mapping[int, float], widths: _Widths, weights: Mapping[int, float]
 ) -> dict[int, float]:
     """Return the places nearest to the wanted ones (by squares) that keep the order and the gaps."""
@@ -161,9 +161,9 @@ def _pool(values: Sequence[tuple[float, float]]) -> list[float]:
     for value, weight in values:
         mean, members = value, 1
         while pools and pools[-1][0] >= mean:
-            other, heavy, more = pools.pop()
-            mean = (mean * weight + other * heavy) / (weight + heavy)
-            weight, members = weight + heavy, members + more
+            other, other_weight, other_members = pools.pop()
+            mean = (mean * weight + other * other_weight) / (weight + other_weight)
+            weight, members = weight + other_weight, members + other_members
         pools.append((mean, weight, members))
     return [mean for mean, _, members in pools for _ in range(members)]
 
@@ -205,14 +205,14 @@ def _routes(
             if slot != chain[0]:  # an arrow bends between rows only, not beside a higher box
                 x = arriving[number] if slot == chain[-1] else x
                 route += _curve(route[-1], (x, span.row_top))
-                route += _drop(route[-1], span.top)
+                route += _straight_line(route[-1], span.top)
             if slot != chain[-1]:
-                route += _drop(route[-1], span.row_bottom)
+                route += _straight_line(route[-1], span.row_bottom)
         routes.append(tuple(reversed(route)) if turned else tuple(route))
     return routes
 
 
-def _drop(start: Point, y: float) -> list[Point]:
+def _straight_line(start: Point, y: float) -> list[Point]:
     """Return a straight line down to a height; empty if it starts there."""
     x, third = start[0], (y - start[1]) / 3
     return [(x, start[1] + third), (x, y - third), (x, y)] if third > 1e-9 else []
@@ -233,7 +233,7 @@ def _ports(rows: Rows, widths: _Widths, across: Mapping[int, float], *, end: int
     ports: dict[int, float] = {}
     for box, numbers in at.items():
         numbers.sort(key=lambda number: (across[rows.chains[number][near]], number))
-        wanted = [_meet(box, rows.chains[number][near], widths, across) for number in numbers]
+        wanted = [_find_port(box, rows.chains[number][near], widths, across) for number in numbers]
         room = 2 * _PORTED * widths[box]
         gap = min(_PORT, room / max(len(numbers) - 1, 1))
         means = _pool([(x - place * gap, 1.0) for place, x in enumerate(wanted)])
@@ -245,7 +245,7 @@ def _ports(rows: Rows, widths: _Widths, across: Mapping[int, float], *, end: int
     return ports
 
 
-def _meet(box: int, other: int, widths: _Widths, across: Mapping[int, float]) -> float:
+def _find_port(box: int, other: int, widths: _Widths, across: Mapping[int, float]) -> float:
     """Return the x at which an arrow leaves a box for another: halfway if it can be straight, else nearest."""
     reach, far = _PORTED * widths[box], _PORTED * widths[other]
     low, high = across[box] - reach, across[box] + reach

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
+from analyzer.account.group.keys import Labels, choose_key, label_members, picture_depth
 from analyzer.account.ledger import Ledger
 from analyzer.cost.memory.inference import check_calls, open_inference
 from analyzer.errors import CostError, UsageError
 from analyzer.graph.collapse import collapse_graph
-from analyzer.pages.inspect import say_dims
+from analyzer.pages.inspect import format_dims
 from analyzer.records import Frozen
 from analyzer.text import printable_name
 
@@ -25,7 +25,7 @@ class Mark(Frozen):
     """Name of a node, or of a value that it makes."""
     module: str
     """Scope of the node, as in a report; empty if unknown."""
-    said: str
+    reason: str
     """Reason for the mark."""
 
 
@@ -53,7 +53,7 @@ def draw_groups(
     labels = labels or label_picture(ledger)
     graph = collapse_graph(ledger, labels, fold=fold, learned=learned)
     if mark is not None:
-        _find_box(graph, ledger, labels, mark)["mark"] = (mark.module or mark.node, mark.said)
+        _find_box(graph, ledger, labels, mark)["mark"] = (mark.module or mark.node, mark.reason)
     shapes = _shapes(ledger)
     for _, _, attributes in graph.edges(data=True):
         known = dict.fromkeys(shapes[name] for name in attributes["values"] if name in shapes)
@@ -92,7 +92,7 @@ def label_picture(ledger: Ledger, by: str | None = None, depth: int | None = Non
         UsageError: `by` names no key, or one twice, or `depth` is below 1.
     """
     by = by or choose_key(ledger)
-    return label_members(ledger, by, drawn_depth(ledger, by) if depth is None else depth)
+    return label_members(ledger, by, picture_depth(ledger, by) if depth is None else depth)
 
 
 _INFERRED_SECONDS = 10.0
@@ -109,5 +109,5 @@ def _shapes(ledger: Ledger) -> Mapping[str, str]:
             values = found.described.values
     except CostError:
         return {}
-    said = {name: say_dims(value.dims) for name, value in values.items() if value.dims}
-    return {name: shape for name, shape in said.items() if shape.strip("? x")}
+    texts = {name: format_dims(value.dims) for name, value in values.items() if value.dims}
+    return {name: shape for name, shape in texts.items() if shape.strip("? x")}

@@ -50,9 +50,9 @@ def render_png(graph: nx.MultiDiGraph[Any]) -> bytes:
         axes.axis("off")
         for order, element in enumerate(_shapes(root)):
             _draw(axes, element, order, (width, height))
-        made = io.BytesIO()
-        figure.savefig(made, format="png", metadata={"Software": None})
-    return made.getvalue()
+        stream = io.BytesIO()
+        figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()
 
 
 def _shapes(root: ET.Element) -> Iterator[ET.Element]:

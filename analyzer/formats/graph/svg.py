@@ -122,8 +122,8 @@ def render_svg(graph: nx.MultiDiGraph[Any], layouts: Layouts = (lay_out_by_graph
         for source, target, edge in edges
     ]
     sizes = [(box.size[0] + box.cards * _CARD, box.size[1] + box.cards * _CARD) for box in boxes]
-    laid = next(found for lay in layouts if (found := lay(sizes, arrows)) is not None)
-    layout = fold_columns(laid, sizes, arrows)
+    unfolded = next(found for lay in layouts if (found := lay(sizes, arrows)) is not None)
+    layout = fold_columns(unfolded, sizes, arrows)
     used = {role for box in boxes for role, _ in box.roles}
     has_reads = any(edge["kind"] != "flow" for _, _, edge in edges)
     drawing = _Drawing(
@@ -350,12 +350,12 @@ def _arrow_tooltip(attributes: Mapping[str, Any], names: tuple[str, str]) -> str
     if shape := attributes.get("drawn"):
         values.append(printable(shape))
     source, target = (shorten(printable(name), 60) for name in names)
-    says = {
+    headings = {
         "flow": f"from {source} to {target}",
         "read": f"{target} reads of {source}",
         "copy": f"{target} stores again of {source}",
     }
-    return "\n".join([f"{says[attributes['kind']]}:", *values])
+    return "\n".join([f"{headings[attributes['kind']]}:", *values])
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:

@@ -18,7 +18,7 @@ from analyzer.formats.html.page import make_page
 from analyzer.formats.html.writer import make_section
 from analyzer.formats.json import to_record
 from analyzer.formats.options import RenderOptions
-from analyzer.pages.beside import put_formula_beside, put_times_beside
+from analyzer.pages.beside import add_formula, add_times
 from analyzer.pages.kinds import PAGES, describe
 from analyzer.pages.page import Page
 from analyzer.records import replace
@@ -72,11 +72,11 @@ def _make(documents: Sequence[Head], page: Page | None = None) -> str:
     keys = Keys()
     sections = []
     for each in documents:
-        told = put_times_beside(page or describe(each), times)
+        shown_page = add_times(page or describe(each), times)
         page = None
         if formula is not None and formula.total is not None:
-            told = put_formula_beside(told, formula.class_ or "The formula", formula.total)
-        sections.append(make_section(told, keys, times))
+            shown_page = add_formula(shown_page, formula.class_ or "The formula", formula.total)
+        sections.append(make_section(shown_page, keys, times))
     return _page(sections)
 
 
@@ -87,24 +87,24 @@ def write_html(page: Page) -> str:
 
 def _page(sections: Sequence[Section]) -> str:
     title = " -> ".join(map(_shorten_path, sections[0].name.split(" -> "))) or sections[0].title
-    return make_page(title, _told_apart(sections))
+    return make_page(title, _disambiguate_titles(sections))
 
 
-def _told_apart(sections: Sequence[Section]) -> list[Section]:
+def _disambiguate_titles(sections: Sequence[Section]) -> list[Section]:
     """Return the sections with titles that differ: equal questions get their subject, and equal subjects a number."""
-    asked = Counter(section.title for section in sections)
-    alike = Counter((section.title, section.name) for section in sections)
+    title_counts = Counter(section.title for section in sections)
+    name_counts = Counter((section.title, section.name) for section in sections)
     seen: Counter[tuple[str, str]] = Counter()
-    told = []
+    retitled = []
     for section in sections:
         key, title = (section.title, section.name), section.title
         seen[key] += 1
-        if asked[title] > 1:
-            of = [_shorten_path(section.name)] if section.name else []
-            of += [f"{seen[key]} of {alike[key]}"] if alike[key] > 1 else []
-            title = ": ".join(filter(None, [title.removesuffix("?"), ", ".join(of)]))
-        told.append(replace(section, title=title))
-    return told
+        if title_counts[title] > 1:
+            details = [_shorten_path(section.name)] if section.name else []
+            details += [f"{seen[key]} of {name_counts[key]}"] if name_counts[key] > 1 else []
+            title = ": ".join(filter(None, [title.removesuffix("?"), ", ".join(details)]))
+        retitled.append(replace(section, title=title))
+    return retitled
 
 
 def _shorten_path(path: str) -> str:

@@ -123,7 +123,7 @@ class Grid(Frozen):
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
     note: str = ""
-    said: tuple[tuple[int, int, str], ...] = ()
+    displayed: tuple[tuple[int, int, str], ...] = ()
     """Numbers that are shown in another form: row, column and text."""
     template = "grid"
 
@@ -136,7 +136,7 @@ class Grid(Frozen):
             "columns": columns,
             "rows": [list(map(_exact, row)) for row in self.rows],
             "total": list(map(_exact, self.total)),
-            "said": list(map(list, self.said)),
+            "said": list(map(list, self.displayed)),
         }
 
 

@@ -14,48 +14,52 @@ from analyzer.pages.page import (
     Detail,
     Facts,
     Findings,
+    Formatted,
     Kind,
     Notes,
     Page,
     Passage,
     Problem,
-    Said,
     Table,
     Tone,
+    format_cell,
+    format_prose,
     list_verdicts,
     number_of,
-    say,
-    say_prose,
 )
 from analyzer.text import format_many, printable, shorten
 
 
-def make_section(page: Page, fresh: html.Keys, times: Mapping[str, float]) -> html.Section:
+def make_section(page: Page, new_keys: html.Keys, times: Mapping[str, float]) -> html.Section:
     """Return a section with everything on a page, even blocks that text shows only with `-v`."""
     keys = {
-        block.key: fresh.next()
+        block.key: new_keys.next()
         for block in page.blocks
         if isinstance(block, Table) and block.key and block.rows
     }
-    made: list[html.Block] = []
+    html_blocks: list[html.Block] = []
     if page.answer:
-        made.append(html.Answer(page.tone is Tone.GOOD, show(page.answer), is_plain=page.tone is Tone.PLAIN))
+        html_blocks.append(
+            html.Answer(page.tone is Tone.GOOD, show(page.answer), is_plain=page.tone is Tone.PLAIN)
+        )
     for verdict in list_verdicts(page):
-        made += [html.Answer(verdict.tone is Tone.GOOD, show(say_prose(line))) for line in verdict.lines]
+        html_blocks += [
+            html.Answer(verdict.tone is Tone.GOOD, show(format_prose(line))) for line in verdict.lines
+        ]
     if page.figures:
         tiles = [html.Tile(figure.label, show(figure.value), show(figure.note)) for figure in page.figures]
-        made.append(html.Tiles(tuple(tiles)))
+        html_blocks.append(html.Tiles(tuple(tiles)))
     ordered = sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST)
-    made += [each for block in ordered for each in _block(block, keys, fresh, times)]
+    html_blocks += [each for block in ordered for each in _block(block, keys, new_keys, times)]
     subject = show(
         f"{page.subject} · {page.about}" if page.subject and page.about else page.subject or page.about
     )
     name, about = show(page.title or page.subject), show(page.about)
-    return html.Section(page.kind, page.question, subject, tuple(made), name, about)
+    return html.Section(page.kind, page.question, subject, tuple(html_blocks), name, about)
 
 
 def _block(
-    block: Block, keys: Mapping[str, str], fresh: html.Keys, times: Mapping[str, float]
+    block: Block, keys: Mapping[str, str], new_keys: html.Keys, times: Mapping[str, float]
 ) -> Iterator[html.Block]:
     match block:
         case Facts(facts=facts) if facts:
@@ -63,8 +67,8 @@ def _block(
                 tuple(html.Fact(show(fact.label), show(fact.value)) for fact in facts), _capital(block.title)
             )
         case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
-            told = tuple(show(say_prose(line), 4000) for line in lines)
-            yield html.Notes(told, _capital(show(block.title)), is_warning=tone is Tone.WARN)
+            texts = tuple(show(format_prose(line), 4000) for line in lines)
+            yield html.Notes(texts, _capital(show(block.title)), is_warning=tone is Tone.WARN)
         case Findings():
             yield html.Findings(tuple(map(_problem, block.problems)), _capital(block.title))
         case Passage():
@@ -73,7 +77,7 @@ def _block(
                 show(block.title), _capital(show(block.lead)), tuple(map(_shown, block.parts)), show(more)
             )
         case Table() if block.rows:
-            yield _table(block, keys, fresh)
+            yield _table(block, keys, new_keys)
         case Chart() if not block.table or block.table in keys:
             grid = (
                 {"grid": keys[block.table], "times": [[name, ms] for name, ms in times.items()]}
@@ -81,7 +85,7 @@ def _block(
                 else {}
             )
             data = {**grid, **block.data}
-            yield html.Chart(fresh.next(), show(block.title), block.kind, data, block.summary)
+            yield html.Chart(new_keys.next(), show(block.title), block.kind, data, block.summary)
 
 
 def _shown(part: tuple[str, str]) -> tuple[str, str]:
@@ -109,11 +113,15 @@ _SUBJECTS = 1000
 
 
 def _explained(known: Explanation) -> Iterator[tuple[str, str]]:
-    told = (("What it means", known.meaning), ("What it costs", known.cost), ("How to fix it", known.mend))
-    return ((heading, text) for heading, text in told if text)
+    paragraphs = (
+        ("What it means", known.meaning),
+        ("What it costs", known.cost),
+        ("How to fix it", known.mend),
+    )
+    return ((heading, text) for heading, text in paragraphs if text)
 
 
-def _table(table: Table, keys: Mapping[str, str], fresh: html.Keys) -> html.Block:
+def _table(table: Table, keys: Mapping[str, str], new_keys: html.Keys) -> html.Block:
     columns = tuple(map(_column, table.columns))
     rows = tuple(tuple(_cells(row.cells, table.columns, exact=table.is_long)) for row in table.rows)
     total = tuple(_cells(table.total, table.columns, exact=table.is_long)) if table.total else ()
@@ -121,17 +129,17 @@ def _table(table: Table, keys: Mapping[str, str], fresh: html.Keys) -> html.Bloc
     note = "; ".join(table.notes)
     levels = tuple(row.level for row in table.rows)
     if table.is_long and not any(levels):
-        key = keys.get(table.key) or fresh.next()
-        return html.Grid(key, title, columns, rows, total, show(note), tuple(_said(table)))
+        key = keys.get(table.key) or new_keys.next()
+        return html.Grid(key, title, columns, rows, total, show(note), tuple(_compositions(table)))
     bad = frozenset(at for at, row in enumerate(table.rows) if row.tone is Tone.BAD)
     return html.Table(title, columns, rows, levels, total, show(note), bad)
 
 
-def _said(table: Table) -> Iterator[tuple[int, int, str]]:
+def _compositions(table: Table) -> Iterator[tuple[int, int, str]]:
     """Yield the counts that show their composition, such as `12 x 7,087,872`, with row and column."""
     for number, row in enumerate(table.rows):
         for at, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
-            if isinstance(cell, Said) and cell.value is not None and column.kind in _EXACT:
+            if isinstance(cell, Formatted) and cell.value is not None and column.kind in _EXACT:
                 yield number, at, show(cell.text)
 
 
@@ -161,11 +169,11 @@ def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool)
         value = number_of(cell)
         is_whole = isinstance(cell, int) and column.kind is Kind.AMOUNT
         is_exact = exact and (is_whole or column.kind in _EXACT)
-        is_size = column.kind is Kind.BYTES and not isinstance(cell, Said)
+        is_size = column.kind is Kind.BYTES and not isinstance(cell, Formatted)
         if value is not None and (is_exact or is_size):
             yield round(value)
         else:
-            yield show(say(cell, column.kind))
+            yield show(format_cell(cell, column.kind))
 
 
 def show(text: str | None, longest: int = 400) -> str:

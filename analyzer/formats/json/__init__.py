@@ -129,5 +129,5 @@ def to_document(report: Report | Head) -> Document:
     Raises:
         TypeError: the argument is no report.
     """
-    made: Document = msgspec.to_builtins(to_record(report))
-    return made
+    document: Document = msgspec.to_builtins(to_record(report))
+    return document

@@ -28,7 +28,7 @@ def document_cost(report: CostReport) -> records.CostDocument:
         complete=report.is_complete,
         convention=CONVENTION,
         axes=[
-            records.CostAxis(name=axis.name, axis=axis.told, input=axis.where, bound=axis.bound)
+            records.CostAxis(name=axis.name, axis=axis.stored_name, input=axis.where, bound=axis.bound)
             for axis in report.axes
         ],
         totals=records.CostTotals(**_sums(report, report.total), intensity=_intensity(report)),
@@ -58,14 +58,14 @@ def _against(report: CostReport, against: WorkAgainst) -> records.CostAgainst:
         source=against.source,
         family=against.family,
         class_name=against.class_name,
-        said=_amount(report, against.said),
+        said=_amount(report, against.predicted),
         found=_amount(report, against.found),
         other=_amount(report, against.other),
         terms=[
             records.CostTerm(
                 term=term.name,
                 formula=term.expression,
-                said=_amount(report, term.said),
+                said=_amount(report, term.predicted),
                 found=_amount(report, term.found),
                 difference=_amount(report, term.difference),
             )
@@ -82,21 +82,21 @@ def _measured(measured: Measured) -> records.CostMeasured:
         at=dict(measured.at),
         calls=compared.calls,
         shapes=compared.values,
-        unknown_shapes=compared.unsaid,
+        unknown_shapes=compared.unpredicted,
         differing=[
             records.CostDiffering(
                 value=row.value,
                 node=row.node,
                 op_type=row.op_type,
                 expression=row.expression,
-                said=list(row.said),
+                said=list(row.predicted),
                 found=list(row.found),
             )
             for row in compared.differing
         ],
         macs=records.MeasuredMacs(
             verdict=measured.macs.value,
-            said=measured.said,
+            said=measured.predicted,
             measured=compared.macs,
             why=compared.why,
             operators=dict(compared.operators),

@@ -191,12 +191,12 @@ def _what_if(report: FormulaReport, rows: Iterable[TermRow]) -> formula_records.
     before = report.before
     if before is None:
         return None
-    was, now = before.values, report.formula.values
+    old_values, new_values = before.values, report.formula.values
     return formula_records.WhatIf(
         set=[
-            formula_records.FieldChange(field=name, before=_plain(was.get(name)), after=_plain(value))
-            for name, value in now.items()
-            if was.get(name) != value
+            formula_records.FieldChange(field=name, before=_plain(old_values.get(name)), after=_plain(value))
+            for name, value in new_values.items()
+            if old_values.get(name) != value
         ],
         total=before.total,
         difference=report.formula.total - before.total,

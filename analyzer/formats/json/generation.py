@@ -51,6 +51,6 @@ def _component(component: StepTiming, report: GenerationTiming) -> records.Gener
 
 
 def _point(point: Point, timing: Timing) -> records.GenerationPoint:
-    alone = document_timing(replace(timing, axis=None, points=(replace(point, value=None),), stamp=None))
-    assert isinstance(alone, TimeDocument)
-    return records.GenerationPoint(cache=size_of(point.axes, Roles.PAST), timing=alone)
+    single = document_timing(replace(timing, axis=None, points=(replace(point, value=None),), stamp=None))
+    assert isinstance(single, TimeDocument)
+    return records.GenerationPoint(cache=size_of(point.axes, Roles.PAST), timing=single)

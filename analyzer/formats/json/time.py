@@ -180,11 +180,11 @@ def _part(part: TimedGroup, point: Point, whole: Group) -> time_records.TimeGrou
         tensors=group.tensors,
         nodes=group.nodes,
         macs=part.macs,
-        macs_per_second=_rate(part.macs, part.ms * point.scale if _is_apart(part, point) else 0.0),
+        macs_per_second=_rate(part.macs, part.ms * point.scale if _has_own_kernels(part, point) else 0.0),
     )
 
 
-def _is_apart(part: TimedGroup, point: Point) -> bool:
+def _has_own_kernels(part: TimedGroup, point: Point) -> bool:
     """Whether no kernel computes nodes of this group and of others."""
     return not any(part.group.name in other.across for other in point.parts)
 

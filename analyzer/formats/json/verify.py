@@ -49,20 +49,20 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
         costs=None if report.costs is None else _costs(report.costs),
         inputs=[
             records.VerifiedInput(
-                name=fed.name, dtype=fed.dtype, shape=list(fed.shape), seed=fed.seed, file=fed.file
+                name=entry.name, dtype=entry.dtype, shape=list(entry.shape), seed=entry.seed, file=entry.file
             )
-            for fed in report.inputs
+            for entry in report.inputs
         ],
         uncovered=[*(f"{records.REFUSED}{each}" for each in report.unfit), *report.uncovered],
     )
 
 
 def _executions(ours: Executed, theirs: Executed) -> records.VerifyExecutions:
-    ran, other = (
+    own_execution, other_execution = (
         records.VerifyExecution(optimization=each.optimization, provider=each.provider, nodes=each.nodes)
         for each in (ours, theirs)
     )
-    return records.VerifyExecutions(model=ran, against=other)
+    return records.VerifyExecutions(model=own_execution, against=other_execution)
 
 
 def _costs(costs: Costs) -> records.VerifyCosts:

@@ -14,6 +14,7 @@ from analyzer.pages.page import (
     Detail,
     Facts,
     Findings,
+    Formatted,
     Kind,
     Math,
     Notes,
@@ -21,14 +22,13 @@ from analyzer.pages.page import (
     Passage,
     Problem,
     Row,
-    Said,
     Table,
     Tone,
     cut_table,
+    format_cell,
     list_verdicts,
     name_rows,
     pieces_of,
-    say,
     shown_columns,
 )
 from analyzer.records import replace
@@ -81,26 +81,28 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     for verdict in list_verdicts(page):
         mark = _MARKS[verdict.tone]
         yield from (pieces.Paragraph((mark, *pieces_of(line)), is_strong=True) for line in verdict.lines)
-    said = [figure.said for figure in page.figures if figure.said]
-    if said:
-        yield pieces.Paragraph((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
+    phrases = [figure.phrase for figure in page.figures if figure.phrase]
+    if phrases:
+        yield pieces.Paragraph((pieces.Strong(phrases[0]), *(f" · {each}" for each in phrases[1:])))
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
-        made = tuple(_block(block, rows, verbose))
-        if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
-            inner = made[1:] if isinstance(block, Notes) and block.title else made  # the fold has the title
+        written = tuple(_block(block, rows, verbose))
+        if written and getattr(block, "detail", None) is Detail.MORE and not verbose:
+            inner = (
+                written[1:] if isinstance(block, Notes) and block.title else written
+            )  # the fold has the title
             yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), inner)
         else:
-            yield from _titled(block, made)
+            yield from _titled(block, written)
 
 
-def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
+def _titled(block: Block, written: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
     """Yield blocks that are not folded, under their title unless a column has it."""
     is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
     has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
     title = "" if is_named or isinstance(block, (Notes, Passage)) else getattr(block, "title", "")
-    if made and has_title and title:
+    if written and has_title and title:
         yield pieces.Paragraph((title,), is_strong=True)
-    yield from made
+    yield from written
 
 
 _MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ "}
@@ -155,11 +157,11 @@ def _passage(block: Passage) -> Iterator[pieces.Block]:
             if is_code:
                 yield pieces.Listing(part, "bash" if part.startswith("onnxledger ") else "python")
                 continue
-            told: list[pieces.Piece] = [pieces.Strong(f"{heading}."), " "] if heading and not number else []
-            told += [Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
+            prose: list[pieces.Piece] = [pieces.Strong(f"{heading}."), " "] if heading and not number else []
+            prose += [Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
             if is_last and block.more is not None:
-                told += [" More: ", block.more]
-            yield pieces.Paragraph(tuple(told))
+                prose += [" More: ", block.more]
+            yield pieces.Paragraph(tuple(prose))
 
 
 def _problem(problem: Problem, rows: int) -> pieces.Cell:
@@ -180,12 +182,12 @@ def _table(cut: Table) -> pieces.Table:
         pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
         for at, column in shown
     )
-    named = zip(cut.rows, name_rows(cut), strict=True)
-    made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
+    named_rows = zip(cut.rows, name_rows(cut), strict=True)
+    written_rows = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named_rows]
     if cut.total:
-        title = Said(None, say(cut.total[0], Kind.TEXT))  # a fixed word, not a name
-        made.append(replace(_row(Row((title, *cut.total[1:])), shown), is_total=True))
-    return pieces.Table(titles, tuple(made))
+        title = Formatted(None, format_cell(cut.total[0], Kind.TEXT))  # a fixed word, not a name
+        written_rows.append(replace(_row(Row((title, *cut.total[1:])), shown), is_total=True))
+    return pieces.Table(titles, tuple(written_rows))
 
 
 def _row(row: Row, shown: list[tuple[int, Column]]) -> pieces.Row:
@@ -196,6 +198,6 @@ def _cell(row: Row, at: int, column: Column) -> pieces.Cell:
     cell = row.cells[at]
     if isinstance(cell, Math | tuple):
         return cell if isinstance(cell, tuple) else (cell,)
-    text = say(cell, column.kind)
-    is_name = column.kind is Kind.NAME and not isinstance(cell, Said) and text and text[0] != "["
+    text = format_cell(cell, column.kind)
+    is_name = column.kind is Kind.NAME and not isinstance(cell, Formatted) and text and text[0] != "["
     return (Code(text) if is_name else text,)

@@ -24,11 +24,11 @@ from analyzer.pages.page import (
     Table,
     Tone,
     cut_table,
+    format_cell,
+    format_prose,
     list_verdicts,
     name_rows,
     number_of,
-    say,
-    say_prose,
     shown_columns,
 )
 from analyzer.records import Frozen, replace
@@ -39,7 +39,7 @@ _TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold", Tone.WARN: "y
 _SEVERITIES = {"error": ("ERROR", "red"), "warning": ("WARN", "yellow"), "note": ("note", "cyan")}
 
 
-class _Pen(Frozen):
+class _Layout(Frozen):
     """Width, colours and amount of the output."""
 
     width: int
@@ -53,7 +53,7 @@ class _Pen(Frozen):
         """Whether all was asked for: then names continue on further lines, and none loses its middle."""
         return self.verbose or not self.rows
 
-    def dye(self, text: str, style: str) -> str:
+    def colorize(self, text: str, style: str) -> str:
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and style and text else text
 
 
@@ -76,7 +76,7 @@ def write_text(
         verbose: whether to show blocks of `Detail.MORE`, and everything that findings are about.
         ascii: whether the output encoding has ASCII characters only.
     """
-    pen = _Pen(max(width, 20), rows, color, verbose, ascii)
+    layout = _Layout(max(width, 20), rows, color, verbose, ascii)
     verdicts = list_verdicts(page)
     first = [block for block in page.blocks if _detail(block) is Detail.FIRST and block not in verdicts]
     later = [
@@ -84,10 +84,10 @@ def write_text(
         for block in page.blocks
         if _detail(block) is Detail.SHOWN or (_detail(block) is Detail.MORE and (verbose or not rows))
     ]
-    lines = [*_head(page, pen), *(line for block in first for line in _block(block, pen))]
+    lines = [*_head(page, layout), *(line for block in first for line in _block(block, layout))]
     for block in later:
-        made = list(_block(block, pen))
-        lines += ["", *made] if made else []
+        block_lines = list(_block(block, layout))
+        lines += ["", *block_lines] if block_lines else []
     text = "\n".join(_COMMAND.sub(r"\1\\x3a", line.rstrip()) for line in lines).strip("\n") + "\n"
     return text.translate(_PLAIN) if ascii else text
 
@@ -103,21 +103,21 @@ def _detail(block: Block) -> Detail | None:
     return getattr(block, "detail", None)
 
 
-def _head(page: Page, pen: _Pen) -> Iterator[str]:
+def _head(page: Page, layout: _Layout) -> Iterator[str]:
     about = printable(page.about)
     subject = printable(page.subject)
-    gap = pen.width - _length(subject) - _length(about)
+    gap = layout.width - _length(subject) - _length(about)
     if subject and about and gap >= 3:
-        yield f"{pen.dye(subject, 'bold')}{' ' * gap}{about}"
+        yield f"{layout.colorize(subject, 'bold')}{' ' * gap}{about}"
     else:
-        yield from (pen.dye(line, "bold") for line in _wrap_path(subject, pen.width))
-        yield from _wrap(about, pen.width)
+        yield from (layout.colorize(line, "bold") for line in _wrap_path(subject, layout.width))
+        yield from _wrap(about, layout.width)
     if page.answer:
-        for line in _wrap(printable(page.answer), pen.width):
-            yield pen.dye(line, _TONES[page.tone])
+        for line in _wrap(printable(page.answer), layout.width):
+            yield layout.colorize(line, _TONES[page.tone])
     for verdict in list_verdicts(page):
-        yield from _block(verdict, pen)
-    yield from _join([printable(figure.said) for figure in page.figures if figure.said], pen.width)
+        yield from _block(verdict, layout)
+    yield from _join([printable(figure.phrase) for figure in page.figures if figure.phrase], layout.width)
 
 
 def _join(parts: Sequence[str], width: int) -> Iterator[str]:
@@ -135,73 +135,73 @@ def _join(parts: Sequence[str], width: int) -> Iterator[str]:
         yield line
 
 
-def _block(block: Block, pen: _Pen) -> Iterator[str]:
+def _block(block: Block, layout: _Layout) -> Iterator[str]:
     match block:
         case Facts():
-            yield from _title(block.title, pen)
-            most = pen.width // 2
+            yield from _title(block.title, layout)
+            most = layout.width // 2
             room = max((n for fact in block.facts if (n := _length(fact.label)) <= most), default=0)
             for fact in block.facts:
                 if _length(fact.label) > most:
-                    yield from _hang("", printable(fact.label), pen.width)
+                    yield from _hang("", printable(fact.label), layout.width)
                 label = f"{fact.label if _length(fact.label) <= most else '':<{room}}  "
                 if fact.pieces:
-                    yield from _list(label, [printable(each) for each in fact.pieces], pen)
+                    yield from _list(label, [printable(each) for each in fact.pieces], layout)
                 else:
-                    yield from _hang(label, printable(fact.value), pen.width)
+                    yield from _hang(label, printable(fact.value), layout.width)
         case Notes():
-            yield from _title(block.title, pen)
-            shown = block.lines[: max(pen.rows, _SENTENCES) if pen.rows else None]
+            yield from _title(block.title, layout)
+            shown = block.lines[: max(layout.rows, _SENTENCES) if layout.rows else None]
             for line in shown:
-                yield from _note(printable(say_prose(line)), block.tone, pen)
+                yield from _note(printable(format_prose(line)), block.tone, layout)
             if left := len(block.lines) - len(shown):
                 yield f"{format_others(left)}; -n 0 shows all"
         case Findings():
-            yield from _findings(block, pen)
+            yield from _findings(block, layout)
         case Table():
-            yield from _table(block, pen)
+            yield from _table(block, layout)
         case Passage():
-            yield from _passage(block, pen)
+            yield from _passage(block, layout)
 
 
-def _passage(block: Passage, pen: _Pen) -> Iterator[str]:
+def _passage(block: Passage, layout: _Layout) -> Iterator[str]:
     """Yield texts with indentation below their headings; code keeps its lines."""
     from analyzer.account.findings.catalog import (
         list_paragraphs,
     )  # loaded here, as only passages need the catalogue
 
-    yield from _title(printable(block.title), pen)
-    yield from _wrap(printable(block.lead), pen.width)
+    yield from _title(printable(block.title), layout)
+    yield from _wrap(printable(block.lead), layout.width)
     parts = [*block.parts, *([("More", block.more.text)] if block.more else [])]
     for at, (heading, text) in enumerate(parts):
         yield from [""] if at or block.title else []
-        yield from _title(printable(heading), pen)
+        yield from _title(printable(heading), layout)
         for number, (is_code, part) in enumerate(list_paragraphs(text)):
             yield from [""] if number else []
             if is_code:
                 yield from (f"    {printable(line)}" for line in part.split("\n"))
             else:
-                yield from _hang("  ", printable(part), pen.width)
+                yield from _hang("  ", printable(part), layout.width)
 
 
 _SENTENCES = 20
 """Number of sentences that are shown whatever the number of rows."""
 
 
-def _note(text: str, tone: Tone, pen: _Pen) -> Iterator[str]:
+def _note(text: str, tone: Tone, layout: _Layout) -> Iterator[str]:
     if tone is Tone.WARN:
         word, style = _SEVERITIES["warning"]
-        first, *others = _hang(f"{word} ", text, pen.width)
-        yield first.replace(word, pen.dye(word, style), 1)
+        first, *others = _hang(f"{word} ", text, layout.width)
+        yield first.replace(word, layout.colorize(word, style), 1)
         yield from others
     else:
         style = "" if tone is Tone.PLAIN else _TONES[tone]
-        yield from (pen.dye(line, style) for line in _wrap(text, pen.width))
+        yield from (layout.colorize(line, style) for line in _wrap(text, layout.width))
 
 
-def _title(title: str, pen: _Pen) -> Iterator[str]:
+def _title(title: str, layout: _Layout) -> Iterator[str]:
     if title:
-        yield pen.dye(title, "bold")
+        yield layout.colorize(title, "bold")
 
 
 _NAMES = 3
@@ -214,41 +214,41 @@ _LONGEST_LINE = 100
 """Largest width in which the ids of findings stand at the right, in columns."""
 
 
-def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
+def _findings(block: Findings, layout: _Layout) -> Iterator[str]:
     if block.detail is not Detail.FIRST and block.problems:
-        yield from _title(block.title, pen)
-    shown = block.problems if pen.is_whole else block.problems[:_LINES]
+        yield from _title(block.title, layout)
+    shown = block.problems if layout.is_whole else block.problems[:_LINES]
     for problem in shown:
-        is_short = block.is_short and not pen.is_whole
+        is_short = block.is_short and not layout.is_whole
         is_short = is_short and not (block.has_whole_errors and problem.severity == "error")
-        yield from _short_problem(problem, pen) if is_short else _problem(problem, pen)
+        yield from _short_problem(problem, layout) if is_short else _problem(problem, layout)
     left = block.problems[len(shown) :]
     for severity, found in groupby(left, key=lambda each: each.severity):
         yield f"{format_many(len(list(found)), f'more {severity}')}; -v shows all"
 
 
-def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
+def _short_problem(problem: Problem, layout: _Layout) -> Iterator[str]:
     """Yield a finding in one line, with as much of its sentence and names as fits; an error may take two."""
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
     head, id_ = f"{word} ", f"[{problem.id}]" if problem.id else ""
-    width = min(pen.width, _LONGEST_LINE)
+    width = min(layout.width, _LONGEST_LINE)
     room = max(width - _length(head) - _length(id_) - 1, 20)
     model = f"{problem.model}: " if problem.model else ""
-    told = _shorten_problem(model, problem, room)
+    sentence = _shorten_problem(model, problem, room)
     if room < _LEAST_SENTENCE:
-        told = _shorten_problem(model, problem, 2 * room)
-        first, *others = _hang(head, f"{told} {id_}", width)
-        yield first.replace(word, pen.dye(word, style), 1)
+        sentence = _shorten_problem(model, problem, 2 * room)
+        first, *others = _hang(head, f"{sentence} {id_}", width)
+        yield first.replace(word, layout.colorize(word, style), 1)
         yield from others
         return
-    if told.endswith("…") and problem.severity == "error":
+    if sentence.endswith("…") and problem.severity == "error":
         whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
         first, *others = _hang(head, f"{whole} {id_}", width)
-        yield first.replace(word, pen.dye(word, style), 1)
+        yield first.replace(word, layout.colorize(word, style), 1)
         yield from others
         return
-    gap = " " * max(room - _length(told), 0)
-    yield f"{pen.dye(word, style)} {told}{gap} {pen.dye(id_, 'dim')}"
+    gap = " " * max(room - _length(sentence), 0)
+    yield f"{layout.colorize(word, style)} {sentence}{gap} {layout.colorize(id_, 'dim')}"
 
 
 _LEAST_SENTENCE = 32
@@ -257,28 +257,28 @@ _LEAST_SENTENCE = 32
 
 def _shorten_problem(model: str, problem: Problem, room: int) -> str:
     """Return the whole sentence with three names, or as much of it, and as many names, as fits."""
-    subjects = () if _names_itself(problem) else problem.subjects
+    subjects = () if _names_its_subject(problem) else problem.subjects
     whole = printable(f"{model}{problem.message}")
     short = [printable(f"{model}{problem.short}")] if problem.short else []
     parts = short or [whole[:at] for at in reversed(_clauses(whole))]
     shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)]
     first = [(whole, *shape) for shape in shapes]
-    named = [(part, *shape) for part in parts for shape in shapes]
-    alone = [(whole, 0, 0)]
+    with_names = [(part, *shape) for part in parts for shape in shapes]
+    without_names = [(whole, 0, 0)]
     rest = (
-        [*alone, *named] if problem.severity == "error" else [*named, *alone]
+        [*without_names, *with_names] if problem.severity == "error" else [*with_names, *without_names]
     )  # an error's sentence matters more than its names
-    tried = [*first, *rest, *((part, 0, 0) for part in parts)]
-    for clause, count, width in tried:
+    candidates = [*first, *rest, *((part, 0, 0) for part in parts)]
+    for clause, count, width in candidates:
         names = ", ".join(printable(shorten(each, width)) for each in subjects[:count])
         more = ", ..." if names and len(subjects) > count else ""
-        told = f"{clause}: {names}{more}" if names else clause
-        if _length(told) <= room:
-            return told
+        sentence = f"{clause}: {names}{more}" if names else clause
+        if _length(sentence) <= room:
+            return sentence
     return _cut_end(parts[-1] if parts else whole, room)
 
 
-def _names_itself(problem: Problem) -> bool:
+def _names_its_subject(problem: Problem) -> bool:
     """Whether a sentence has the name that it is about, in full, and not as a short word of any sentence."""
     name = problem.subjects[0] if problem.subjects else ""
     if name.isalpha() and len(name) <= _SHORT_WORD:
@@ -320,22 +320,22 @@ def _cut_end(text: str, width: int) -> str:
     return f"{text.rstrip()}…"
 
 
-def _problem(problem: Problem, pen: _Pen) -> Iterator[str]:
+def _problem(problem: Problem, layout: _Layout) -> Iterator[str]:
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
     model = f"{problem.model}: " if problem.model else ""
     kind = f" [{problem.id}]" if problem.id else ""
-    told = f"{model}{problem.message}{kind}"
+    sentence = f"{model}{problem.message}{kind}"
     few = len(problem.subjects) <= _NAMES
     names = ", ".join(printable(shorten(each, _NAME)) for each in problem.subjects[:_NAMES])
-    if names and not pen.is_whole and not _names_itself(problem):
-        told = f"{model}{problem.message}: {names}{'' if few else ', ...'}{kind}"
-    first, *others = _hang(f"{word} ", printable(told), pen.width)
-    yield first.replace(word, pen.dye(word, style), 1)
+    if names and not layout.is_whole and not _names_its_subject(problem):
+        sentence = f"{model}{problem.message}: {names}{'' if few else ', ...'}{kind}"
+    first, *others = _hang(f"{word} ", printable(sentence), layout.width)
+    yield first.replace(word, layout.colorize(word, style), 1)
     yield from others
-    if pen.is_whole:
-        limit = None if not pen.rows else max(pen.rows, 20)
+    if layout.is_whole:
+        limit = None if not layout.rows else max(layout.rows, 20)
         for subject in problem.subjects[:limit]:
-            yield from _hang("    ", printable_name(subject), pen.width)
+            yield from _hang("    ", printable_name(subject), layout.width)
         if limit is not None and len(problem.subjects) > limit:
             yield f"    [{format_many(len(problem.subjects) - limit, 'other')}]"
 
@@ -354,9 +354,9 @@ _FACT_LINES = 4
 """Number of lines in a list of facts, unless all are asked for."""
 
 
-def _list(label: str, pieces: Sequence[str], pen: _Pen) -> Iterator[str]:
+def _list(label: str, pieces: Sequence[str], layout: _Layout) -> Iterator[str]:
     """Yield pieces with semicolons between them; a line ends after a piece, or within one that has no room."""
-    room = max(pen.width - _length(label), 12)
+    room = max(layout.width - _length(label), 12)
     lines: list[str] = []
     ends: list[int] = []
     for at, piece in enumerate(pieces):
@@ -368,15 +368,15 @@ def _list(label: str, pieces: Sequence[str], pen: _Pen) -> Iterator[str]:
             lines += [line.replace(_GLUED, " ").strip() for line in glued]  # a line may end within a shape
         ends.append(len(lines))
     shown = len(pieces)
-    while not pen.is_whole and shown > 1 and ends[shown - 1] > _FACT_LINES:
+    while not layout.is_whole and shown > 1 and ends[shown - 1] > _FACT_LINES:
         shown -= 1
     lines = lines[: ends[shown - 1]] if shown < len(pieces) else lines
     if shown < len(pieces):
-        told = f"[{format_many(len(pieces) - shown, 'other')}; -v]"
-        if _length(lines[-1]) + 1 + _length(told) <= room:
-            lines[-1] += f" {told}"
+        ending = f"[{format_many(len(pieces) - shown, 'other')}; -v]"
+        if _length(lines[-1]) + 1 + _length(ending) <= room:
+            lines[-1] += f" {ending}"
         else:
-            lines.append(told)
+            lines.append(ending)
     for at, line in enumerate(lines):
         yield f"{label if not at else ' ' * _length(label)}{line}"
 
@@ -414,52 +414,54 @@ _BAR, _LONGEST_BAR = 8, 24
 _INDENT, _DEEPEST = 2, 6
 
 
-def _table(table: Table, pen: _Pen) -> Iterator[str]:
+def _table(table: Table, layout: _Layout) -> Iterator[str]:
     if not table.rows and not table.total:
         return
-    if table.is_split and not _is_narrow(table, pen.width):
-        for number, part in enumerate(_split(table, pen.width)):
+    if table.is_split and not _fits_width(table, layout.width):
+        for number, part in enumerate(_split(table, layout.width)):
             yield from [""] if number else []
-            yield from _table(part, pen)
+            yield from _table(part, layout)
         return
-    table = cut_table(table, pen.rows, verbose=pen.verbose)
+    table = cut_table(table, layout.rows, verbose=layout.verbose)
     columns = shown_columns(table)
-    named = [
+    named_rows = [
         replace(row, cells=(name, *row.cells[1:]))
         for row, name in zip(table.rows, name_rows(table), strict=True)
     ]
-    rows = [*named, *([Row(table.total)] if table.total else [])]
-    texts = {id(row): [_written(row, at, column) for at, column in columns] for row in rows}
-    columns, widths = _fit(table, columns, list(texts.values()), pen)
+    rows = [*named_rows, *([Row(table.total)] if table.total else [])]
+    texts = {id(row): [_cell_text(row, at, column) for at, column in columns] for row in rows}
+    columns, widths = _fit(table, columns, list(texts.values()), layout)
     bar = next((at for at, column in columns if column.is_bar), None)
-    room = pen.width - sum(widths) - _GAP * (len(columns) - 1)
+    room = layout.width - sum(widths) - _GAP * (len(columns) - 1)
     bar_room = min(room - _GAP, _LONGEST_BAR) if bar is not None and room >= _BAR + _GAP else 0
     first = columns[0][1].title
-    if table.title and table.title not in (first, first if pen.is_whole else f"{first}s"):
-        yield pen.dye(printable(table.title), "bold")
+    if table.title and table.title not in (first, first if layout.is_whole else f"{first}s"):
+        yield layout.colorize(printable(table.title), "bold")
     yield from _lines(
         [printable_name(column.title) for _, column in columns],
         columns,
         widths,
         bar_room,
-        pen,
+        layout,
         "bold",
         bar=None,
     )
     places = {at: place for place, (at, _) in enumerate(shown_columns(table))}
-    if columns[0][1].kind is Kind.NAME and not pen.is_whole:
+    if columns[0][1].kind is Kind.NAME and not layout.is_whole:
         place = places[columns[0][0]]
-        cut = _cut_apart([texts[id(row)][place] for row in rows], widths[0])
+        cut = _cut_distinctly([texts[id(row)][place] for row in rows], widths[0])
         for row in rows:
             texts[id(row)][place] = cut.get(texts[id(row)][place], texts[id(row)][place])
     for row in rows:
-        made = [texts[id(row)][places[at]] for at, _ in columns]
+        row_texts = [texts[id(row)][places[at]] for at, _ in columns]
         style = "bold" if row.cells is table.total else {Tone.BAD: "red", Tone.GOOD: ""}.get(row.tone, "")
         share = number_of(row.cells[bar]) if bar is not None and row.cells is not table.total else None
-        drawn = _draw(share, bar_room, ascii=pen.ascii) if bar_room else None
-        yield from _lines(made, columns, widths, bar_room, pen, style, bar=(bar, drawn) if drawn else None)
+        bar_text = _draw_bar(share, bar_room, ascii=layout.ascii) if bar_room else None
+        yield from _lines(
+            row_texts, columns, widths, bar_room, layout, style, bar=(bar, bar_text) if bar_text else None
+        )
     for note in table.notes:
-        yield from _wrap(printable(note), pen.width)
+        yield from _wrap(printable(note), layout.width)
 
 
 def _split(table: Table, width: int) -> Iterator[Table]:
@@ -492,7 +494,7 @@ def _least_widths(table: Table) -> list[int]:
     """Return the widths of the columns if texts are cut to the width of names."""
     rows = [*table.rows, *([Row(table.total)] if table.total else [])]
     widths = [
-        max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
+        max([_length(printable_name(column.title)), *(_length(_cell_text(row, at, column)) for row in rows)])
         for at, column in enumerate(table.columns)
     ]
     return [
@@ -501,20 +503,20 @@ def _least_widths(table: Table) -> list[int]:
     ]
 
 
-def _is_narrow(table: Table, width: int) -> bool:
+def _fits_width(table: Table, width: int) -> bool:
     """Whether all columns have room beside each other."""
     return sum(_least_widths(table)) + _GAP * (len(table.columns) - 1) <= width
 
 
-def _written(row: Row, at: int, column: Column) -> str:
+def _cell_text(row: Row, at: int, column: Column) -> str:
     cell: Cell = row.cells[at] if at < len(row.cells) else ""
-    text = say(cell, column.kind)
+    text = format_cell(cell, column.kind)
     text = printable_name(text) if column.kind is Kind.NAME else printable(text)
     return f"{' ' * (_INDENT * min(row.level, _DEEPEST))}{text}" if not at else text
 
 
 def _fit(
-    table: Table, columns: list[tuple[int, Column]], rows: Sequence[Sequence[str]], pen: _Pen
+    table: Table, columns: list[tuple[int, Column]], rows: Sequence[Sequence[str]], layout: _Layout
 ) -> tuple[list[tuple[int, Column]], list[int]]:
     """Return the columns that have room, and their widths: numbers whole, texts cut if they must be."""
     natural = [
@@ -523,33 +525,39 @@ def _fit(
     ]
     kept = list(range(len(columns)))
     while True:
-        loose = [place for place in kept if not columns[place][1].kind.is_number]
-        tight = sum(natural[place] for place in kept if place not in loose) + _GAP * (len(kept) - 1)
-        least = sum(
+        text_places = [place for place in kept if not columns[place][1].kind.is_number]
+        numbers_width = sum(natural[place] for place in kept if place not in text_places) + _GAP * (
+            len(kept) - 1
+        )
+        texts_width = sum(
             min(
                 natural[place],
-                max(_LEAST if place or not pen.is_whole else _WHOLE_NAMES, _length(columns[place][1].title)),
+                max(
+                    _LEAST if place or not layout.is_whole else _WHOLE_NAMES, _length(columns[place][1].title)
+                ),
             )
-            for place in loose
+            for place in text_places
         )
         bar = _GAP + _BAR if any(columns[place][1].is_bar for place in kept) else 0
-        going = [
-            place for place in kept[1:] if columns[place][1].room < (9 if tight + least > pen.width else 3)
+        removable = [
+            place
+            for place in kept[1:]
+            if columns[place][1].room < (9 if numbers_width + texts_width > layout.width else 3)
         ]
-        if tight + least + bar <= pen.width or not going:
+        if numbers_width + texts_width + bar <= layout.width or not removable:
             break
-        kept.remove(min(going, key=lambda place: (columns[place][1].room, -place)))
+        kept.remove(min(removable, key=lambda place: (columns[place][1].room, -place)))
     widths = dict(zip(kept, (natural[place] for place in kept), strict=True))
-    spare = max(pen.width - tight, len(loose))
-    while loose and sum(widths[place] for place in loose) > spare:
+    spare = max(layout.width - numbers_width, len(text_places))
+    while text_places and sum(widths[place] for place in text_places) > spare:
         # names have priority over other texts, unless names are cut
-        is_short = pen.is_whole or widths.get(0, 0) <= _length(columns[0][1].title)
-        others = [place for place in loose if place and widths[place] > _LEAST] if is_short else []
-        longest = max(others or loose, key=lambda place: widths[place])
-        over = sum(widths[place] for place in loose) - spare
-        second = max((widths[place] for place in others or loose if place != longest), default=1)
+        is_short = layout.is_whole or widths.get(0, 0) <= _length(columns[0][1].title)
+        others = [place for place in text_places if place and widths[place] > _LEAST] if is_short else []
+        longest = max(others or text_places, key=lambda place: widths[place])
+        excess = sum(widths[place] for place in text_places) - spare
+        second = max((widths[place] for place in others or text_places if place != longest), default=1)
         second = max(second, _LEAST) if others else second
-        widths[longest] = max(widths[longest] - over, min(second, widths[longest] - 1), 1)
+        widths[longest] = max(widths[longest] - excess, min(second, widths[longest] - 1), 1)
     return [columns[place] for place in kept], [widths[place] for place in kept]
 
 
@@ -558,13 +566,13 @@ def _lines(
     columns: Sequence[tuple[int, Column]],
     widths: Sequence[int],
     bar_room: int,
-    pen: _Pen,
+    layout: _Layout,
     style: str,
     bar: tuple[int | None, str] | None,
 ) -> Iterator[str]:
     """Yield the lines of a row; sentences continue on further lines, and so do names if all was asked for."""
     wrapped = [
-        _fold(text, width, column.kind, is_whole=pen.is_whole)
+        _fold(text, width, column.kind, is_whole=layout.is_whole)
         for text, (_, column), width in zip(texts, columns, widths, strict=True)
     ]
     for depth in range(max(map(len, wrapped))):
@@ -575,9 +583,9 @@ def _lines(
             cell = f"{space}{text}" if column.kind.is_number else f"{text}{space}"
             line += f"{' ' * _GAP if place else ''}{cell}"
             if bar_room and column.is_bar:
-                drawn = bar[1] if bar is not None and bar[0] == at and not depth else ""
-                line += f"{' ' * _GAP}{drawn}{' ' * (bar_room - _length(drawn))}"
-        yield pen.dye(line.rstrip(), style)
+                bar_text = bar[1] if bar is not None and bar[0] == at and not depth else ""
+                line += f"{' ' * _GAP}{bar_text}{' ' * (bar_room - _length(bar_text))}"
+        yield layout.colorize(line.rstrip(), style)
 
 
 def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
@@ -585,7 +593,7 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
     if kind is Kind.PROSE:
         return _wrap(text, width) or [""]
     if kind is Kind.FORMULA and _length(text) > width:
-        return [piece for line in _sum_up(text, width) for piece in _wrap(line, width)]
+        return [piece for line in _wrap_sum(text, width) for piece in _wrap(line, width)]
     if not is_whole or kind.is_number or _length(text) <= width:
         return [_cut(text, width)]
     indent = " " * min(len(text) - len(text.lstrip(" ")), max(width - 8, 0))
@@ -600,7 +608,7 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
     return [*lines, line]
 
 
-def _sum_up(text: str, width: int) -> list[str]:
+def _wrap_sum(text: str, width: int) -> list[str]:
     """Return an expression in lines, with a break before the first summand that does not fit."""
     lines = [""]
     for summand in _summands(text):
@@ -633,10 +641,10 @@ def _cut(text: str, width: int, end: float = 0.5) -> str:
     return f"{' ' * level}{shorten(text.lstrip(' '), max(width - level, 3), end)}"[:width]
 
 
-def _cut_apart(names: Sequence[str], width: int) -> dict[str, str]:
+def _cut_distinctly(names: Sequence[str], width: int) -> dict[str, str]:
     """Return names that would read alike without their middle, each with more of its end, or of its beginning.
 
-    >>> _cut_apart(["encoder.stages.1.sampling", "encoder.stages.2.sampling", "head"], 14)
+    >>> _cut_distinctly(["encoder.stages.1.sampling", "encoder.stages.2.sampling", "head"], 14)
     {'encoder.stages.1.sampling': 'en….1.sampling', 'encoder.stages.2.sampling': 'en….2.sampling'}
     """
     alike: dict[str, set[str]] = {}
@@ -645,8 +653,8 @@ def _cut_apart(names: Sequence[str], width: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for group in alike.values():
         if len(group) > 1:
-            tried = [{name: _cut(name, width, part) for name in group} for part in _PARTS]
-            best = max(tried, key=lambda cut: len(set(cut.values())))  # the first of equal ones
+            cuts = [{name: _cut(name, width, part) for name in group} for part in _PARTS]
+            best = max(cuts, key=lambda cut: len(set(cut.values())))  # the first of equal ones
             found |= {name: best[name] for name in sorted(group)}
     return found
 
@@ -655,7 +663,7 @@ _PARTS = (0.5, 0.65, 0.8, 1.0, 0.35, 0.2, 0.0)
 """Parts of the room that the end of a cut name may take, best first."""
 
 
-def _draw(share: float | None, room: int, *, ascii: bool) -> str:
+def _draw_bar(share: float | None, room: int, *, ascii: bool) -> str:
     if share is None or share <= 0:
         return ""
     eighths = max(round(min(share, 1) * room * 8), 1)

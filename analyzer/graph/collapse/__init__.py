@@ -48,18 +48,18 @@ def label_own(ledger: Ledger, patterns: Mapping[str, Searcher]) -> Labels:
     A graph shows each of them once, so only the first of overlapping groups counts. A node matches by its scope.
     """
     scopes = {
-        scope: _first([scope], patterns) if scope is not None else (UNGROUPED,)
+        scope: _first_group([scope], patterns) if scope is not None else (UNGROUPED,)
         for scope in {ledger.node_scopes.get(node.place) for node in ledger.model.nodes()}
     }
     return Labels(
         by="group",
         depth=None,
-        entries=tuple(_first(list_names(entry), patterns) for entry in ledger.entries),
+        entries=tuple(_first_group(list_names(entry), patterns) for entry in ledger.entries),
         nodes={node.place: scopes[ledger.node_scopes.get(node.place)] for node in ledger.model.nodes()},
     )
 
 
-def _first(texts: list[str], patterns: Mapping[str, Searcher]) -> Label:
+def _first_group(texts: list[str], patterns: Mapping[str, Searcher]) -> Label:
     found = find_groups(texts, patterns, "first")
     return (found[0] if found else UNGROUPED,)
 
@@ -85,9 +85,9 @@ def collapse_graph(
         )
     groups = every = _total(ledger, labels, labels.nodes)
     crossings = Crossings(ledger, labels, labels.nodes)
-    holding = [group.label for group in every if group.learned_nbytes or group.parameters]
-    if learned and holding:  # a model without weights keeps all groups
-        edges, kept = join_learned(crossings, holding)
+    with_weights = [group.label for group in every if group.learned_nbytes or group.parameters]
+    if learned and with_weights:  # a model without weights keeps all groups
+        edges, kept = join_learned(crossings, with_weights)
         groups = [group for group in every if ("group", group.label) in kept]
     else:
         edges = crossings.all_edges()
@@ -184,8 +184,10 @@ def _add_drawn(
     for _, attributes in graph.nodes(data=True):
         if attributes["kind"] == "group":
             attributes["drawn"] = {
-                "operators": _most(sum((operators[name] for name in attributes["members"]), Counter())),
-                "roles": _most(sum((roles[name] for name in attributes["members"]), Counter())),
+                "operators": _most_common(
+                    sum((operators[name] for name in attributes["members"]), Counter())
+                ),
+                "roles": _most_common(sum((roles[name] for name in attributes["members"]), Counter())),
             }
 
 
@@ -193,7 +195,7 @@ _SILENT = frozenset({Kind.MAKES, Kind.MEASURES, Kind.MOVES, Kind.DECODES, Kind.Q
 """Kinds of operators that compute nothing with a weight, or only prepare data for others."""
 
 
-def _most(counted: Counter[str]) -> list[tuple[str, int]]:
+def _most_common(counted: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counted.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -232,12 +234,12 @@ def _attributes(fold: Folded, whole: int) -> dict[str, Any]:
 def _add_edges(graph: nx.MultiDiGraph[Vertex], edges: Edges, homes: _Homes) -> None:
     """Merge edges between the same vertices. An edge `recurs` if it only joins different layers of one fold."""
     merged: Edges = {}
-    round_about: dict[Edge, bool] = {}
+    recurring: dict[Edge, bool] = {}
     for (source, target, kind), made_of in edges.items():
         (above, mine), (below, theirs) = homes.get(source, (source, {})), homes.get(target, (target, {}))
         edge = above, below, kind
         merged.setdefault(edge, {}).update(made_of)
-        round_about[edge] = round_about.get(edge, True) and recurs(mine, theirs)
+        recurring[edge] = recurring.get(edge, True) and recurs(mine, theirs)
     for (source, target, kind), made_of in merged.items():
         entries = [entry for entry in made_of.values() if entry is not None]
         graph.add_edge(
@@ -247,7 +249,7 @@ def _add_edges(graph: nx.MultiDiGraph[Vertex], edges: Edges, homes: _Homes) -> N
             kind=kind,
             values=tuple(map(label, made_of)),
             count=len(made_of),
-            recurs=round_about[source, target, kind],
+            recurs=recurring[source, target, kind],
             parameters=sum(entry.logical_numel for entry in entries if entry.role is Role.PARAMETER),
             stored_elements=sum(entry.tensor.numel for entry in entries),
             bytes=sum(entry.tensor.nbytes for entry in entries),

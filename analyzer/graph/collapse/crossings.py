@@ -93,11 +93,11 @@ class Crossings(Mutable):
         """Return the group of a node."""
         return ("group", self.by_node[place])
 
-    def sources(self, given: GraphInput) -> list[Vertex]:
+    def sources(self, graph_input: GraphInput) -> list[Vertex]:
         """Return the vertices that feed a graph input: groups of the nodes that hold the graph, or the input itself."""
-        if given.path in self.holders:
-            return [self.group(holder) for holder in self.holders[given.path]]
-        return [("input", given.path, given.name)]
+        if graph_input.path in self.holders:
+            return [self.group(holder) for holder in self.holders[graph_input.path]]
+        return [("input", graph_input.path, graph_input.name)]
 
     def add_copies(self, edges: Edges) -> None:
         """Add an edge for each learned tensor that repeats one of another group."""
@@ -257,7 +257,7 @@ def join_learned(crossings: Crossings, labels: Collection[Label]) -> tuple[Edges
             f"--learned: {len(labels):,} groups, more than the {_MOST:,} that can be joined; "
             "use --all, or a smaller --depth"
         )
-    crossings, kept = _adopt(crossings, {("group", label) for label in labels})
+    crossings, kept = _join_weight_groups(crossings, {("group", label) for label in labels})
     sources, streams = _trace(crossings, kept)
     edges: Edges = {}
     passing: _Passing = defaultdict(dict)
@@ -278,7 +278,9 @@ def join_learned(crossings: Crossings, labels: Collection[Label]) -> tuple[Edges
     return edges, kept
 
 
-def _adopt(crossings: Crossings, learned: Collection[Vertex]) -> tuple[Crossings, Collection[Vertex]]:
+def _join_weight_groups(
+    crossings: Crossings, learned: Collection[Vertex]
+) -> tuple[Crossings, Collection[Vertex]]:
     """Keep nodes outside these groups that compute with their learned tensors.
 
     A node without a group of its own, such as one that a quantizer made, joins the group of its weights. The group of
@@ -298,14 +300,14 @@ def _adopt(crossings: Crossings, learned: Collection[Vertex]) -> tuple[Crossings
 
 def _trace(crossings: Crossings, kept: Collection[Vertex]) -> tuple[list[Vertex], Streams]:
     model = crossings.ledger.model
-    given = [("input", part.path, name) for part in open_graphs(model) for name in part.inputs]
-    sources: list[Vertex] = [*sorted(kept), *given]
+    model_inputs = [("input", part.path, name) for part in open_graphs(model) for name in part.inputs]
+    sources: list[Vertex] = [*sorted(kept), *model_inputs]
     bits = {vertex: 1 << number for number, vertex in enumerate(sources)}
     groups = ((node.place, crossings.group(node.place)) for node in model.nodes())
     return sources, Streams(
         crossings.ledger,
         nodes={place: bits[group] for place, group in groups if group in kept},
-        inputs={(path, name): bits["input", path, name] for _, path, name in given},
+        inputs={(path, name): bits["input", path, name] for _, path, name in model_inputs},
         holders=crossings.holders,
     )
 

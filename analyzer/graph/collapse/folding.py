@@ -122,9 +122,9 @@ def fold_names(names: Mapping[str, Hashable]) -> dict[str, str]:
     {'ids': 'ids', 'past.0.key': 'past.0-1.key', 'past.1.key': 'past.0-1.key', 'past.2.key': 'past.2.key'}
     """
     alike: dict[Hashable, list[list[str]]] = defaultdict(list)
-    for name, told in names.items():
+    for name, data in names.items():
         pieces = _COUNTER.split(name)
-        alike[tuple(pieces[::2]), told].append(pieces)
+        alike[tuple(pieces[::2]), data].append(pieces)
     folded = {name: name for name in names}
     for members in alike.values():
         columns = list(zip(*members, strict=True))

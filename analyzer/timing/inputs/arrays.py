@@ -21,7 +21,7 @@ _SIGNIFICAND = 1 << 53
 
 def as_taken(arrays: Mapping[str, Array], inference: Any) -> dict[str, Array | list[Array]]:
     """Convert inputs for an onnxruntime session: an array for a tensor, a list with the array for a sequence."""
-    sequences = {given.name for given in inference.get_inputs() if given.type.startswith("seq(")}
+    sequences = {argument.name for argument in inference.get_inputs() if argument.type.startswith("seq(")}
     return {name: [array] if name in sequences else array for name, array in arrays.items()}
 
 

@@ -36,8 +36,8 @@ from analyzer.timing.inputs.roles import (
     look_up,
 )
 from analyzer.timing.inputs.sizes import (
-    Asked,
     Defaults,
+    RequestedSizes,
     Shapes,
     fixed_size,
     read_settings,
@@ -68,7 +68,7 @@ class Stored(Frozen):
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
 
-    def holds(self, dtype: DType) -> bool:
+    def has_type(self, dtype: DType) -> bool:
         """Whether its elements are of an ONNX type; types unknown to numpy may be stored as plain bytes."""
         if dtype is DType.STRING:
             return self.dtype.kind in "US"
@@ -182,48 +182,52 @@ def _check(ledger: Ledger, stored: Mapping[str, Stored]) -> tuple[ValueType, ...
     if ledger.model.components:
         raise UsageError(f"{ledger.model.path}: is several models; name the .onnx file to run")
     signature = ledger.model.graphs[0].signature
-    names = {given.name for given in signature}
+    names = {value_type.name for value_type in signature}
     for name in stored:
         if name not in names:
-            listed = ", ".join(printable(given.name) for given in signature[:20])
+            listed = ", ".join(printable(value_type.name) for value_type in signature[:20])
             raise UsageError(
                 f"--input: {printable(name)} is no input of the model; it has {listed or 'none'}"
             )
-    return tuple(_complete(given, stored.get(given.name)) for given in signature)
+    return tuple(_complete(value_type, stored.get(value_type.name)) for value_type in signature)
 
 
-def _complete(given: ValueType, array: Stored | None) -> ValueType:
+def _complete(value_type: ValueType, array: Stored | None) -> ValueType:
     """Return the type of an input's array; for a sequence, the type of one tensor."""
-    name = printable(given.name)
-    given = given.each or given
-    if given.kind != "tensor":
-        kind = given.kind.replace("_", " ")
+    name = printable(value_type.name)
+    value_type = value_type.each or value_type
+    if value_type.kind != "tensor":
+        kind = value_type.kind.replace("_", " ")
         what = (
             f"{'an' if kind[:1] == 'o' else 'a'} {kind}" if kind else "of a type that the file does not give"
         )
         raise UsageError(
             f"input {name}: is {what}, which cannot be made or read from a file; export with tensors"
         )
-    if given.dims is not None and len(given.dims) > MAX_RANK:
+    if value_type.dims is not None and len(value_type.dims) > MAX_RANK:
         raise UsageError(
             f"input {name}: has more than {MAX_RANK} axes, which no array can have; check the file"
         )
-    if given.dtype.to_numpy() is None and given.dtype is not DType.STRING:
-        raise UsageError(f"input {name}: {given.dtype.name} elements cannot be fed; export with other inputs")
-    if array is None:
-        if given.dims is None:
-            raise UsageError(f"input {name}: the file does not say its rank; give it with --input FILE.npz")
-        return given
-    if not array.holds(given.dtype):
+    if value_type.dtype.to_numpy() is None and value_type.dtype is not DType.STRING:
         raise UsageError(
-            f"--input: {name} is to be {given.dtype.name}, and the file has {array.dtype}; convert it"
+            f"input {name}: {value_type.dtype.name} elements cannot be fed; export with other inputs"
         )
-    dims: tuple[int | str | None, ...] = given.dims if given.dims is not None else (None,) * len(array.shape)
+    if array is None:
+        if value_type.dims is None:
+            raise UsageError(f"input {name}: the file does not say its rank; give it with --input FILE.npz")
+        return value_type
+    if not array.has_type(value_type.dtype):
+        raise UsageError(
+            f"--input: {name} is to be {value_type.dtype.name}, and the file has {array.dtype}; convert it"
+        )
+    dims: tuple[int | str | None, ...] = (
+        value_type.dims if value_type.dims is not None else (None,) * len(array.shape)
+    )
     if len(dims) != len(array.shape):
         raise UsageError(
             f"--input: {name} is to have {len(dims)} axes, and the file has {len(array.shape)}: {array.shape}"
         )
-    return given._replace(dims=dims)
+    return value_type._replace(dims=dims)
 
 
 class _Scales(Frozen):
@@ -278,7 +282,9 @@ class Planner:
         signature = _check(ledger, stored)
         lookups = look_up(ledger.model, ledger.wiring)
         parts, sides = assign_roles(signature, lookups.uses)
-        sequences = frozenset(given.name for given in ledger.model.graphs[0].signature if given.each)
+        sequences = frozenset(
+            value_type.name for value_type in ledger.model.graphs[0].signature if value_type.each
+        )
         return cls(parts, sides, lookups, read_settings(ledger.model.paths), stored, sequences)
 
     def roles_of(self, name: str) -> frozenset[str]:
@@ -292,14 +298,14 @@ class Planner:
     def sizes_of(self, role: str) -> frozenset[int | None]:
         """Return the sizes that the file fixes for the axes of a role, None for a free one; empty without such axes."""
         axes = (axis for part in self.parts for axis in zip(part.dims, part.roles, strict=True))
-        is_nameless = all(part.given.name.isdecimal() for part in self.parts)
+        is_nameless = all(part.value_type.name.isdecimal() for part in self.parts)
         return frozenset(fixed_size(dim, is_nameless=is_nameless) for dim, found in axes if found == role)
 
     @property
     def positions(self) -> int | None:
         """Largest number of tokens in a sequence, by the smallest table of positions; None without a limit."""
         fed = (
-            self.lookups.uses.get(part.given.name, Use()).rows
+            self.lookups.uses.get(part.value_type.name, Use()).rows
             for part in self.parts
             if part.purpose is Purpose.POSITIONS
         )
@@ -319,31 +325,33 @@ class Planner:
             UsageError: sizes contradict each other, or an input cannot be made.
         """
         arrays = tuple((array.name, array.shape) for array in self.stored.values())
-        axes = size_axes(self.parts, self.sides, Asked(sizes, past, arrays, roles), self.defaults.size)
-        by_input: dict[str, list[Axis]] = {part.given.name: [] for part in self.parts}
+        axes = size_axes(
+            self.parts, self.sides, RequestedSizes(sizes, past, arrays, roles), self.defaults.size
+        )
+        by_input: dict[str, list[Axis]] = {part.value_type.name: [] for part in self.parts}
         for axis in axes:
             by_input[axis.input].append(axis)
         scales = _Scales.of(axes, has_room=self.room is not None)
-        shaped = [(part, tuple(axis.size for axis in by_input[part.given.name])) for part in self.parts]
+        shaped = [(part, tuple(axis.size for axis in by_input[part.value_type.name])) for part in self.parts]
         feeds = tuple(self._feed(part, shape, scales) for part, shape in shaped)
         for feed in feeds:
             _check_size(feed)
         return Inputs(feeds, axes, value)
 
     def _feed(self, part: KnownInput, shape: tuple[int, ...], scales: _Scales) -> Feed:
-        given = part.given
-        is_sequence = given.name in self.sequences
-        if given.name in self.stored:
-            return Feed(given.name, given.dtype.name, shape, Fill.FILE, is_sequence=is_sequence)
-        use = self.lookups.uses.get(given.name, Use())
+        value_type = part.value_type
+        is_sequence = value_type.name in self.sequences
+        if value_type.name in self.stored:
+            return Feed(value_type.name, value_type.dtype.name, shape, Fill.FILE, is_sequence=is_sequence)
+        use = self.lookups.uses.get(value_type.name, Use())
         fill, low, high = self._fill(part, use, shape, scales)
-        return Feed(given.name, given.dtype.name, shape, fill, low, high, is_sequence)
+        return Feed(value_type.name, value_type.dtype.name, shape, fill, low, high, is_sequence)
 
     def _fill(
         self, part: KnownInput, use: Use, shape: tuple[int, ...], scales: _Scales
     ) -> tuple[Fill, float, float]:
         match part.purpose:
-            case _ if part.given.dtype is DType.STRING:
+            case _ if part.value_type.dtype is DType.STRING:
                 return Fill.TEXT, 0, 0
             case Purpose.MASK:
                 return Fill.CONSTANT, 1, 1
@@ -356,10 +364,10 @@ class Planner:
             case Purpose.TOKENS:
                 rows = use.rows or self._vocabulary() or 2
                 return Fill.INTEGERS, 0, rows - 1
-            case _ if part.given.dtype.is_floating:
+            case _ if part.value_type.dtype.is_floating:
                 return _floating(part, shape)
             case Purpose.IMAGE:
-                return Fill.INTEGERS, 0, 127 if part.given.dtype is DType.INT8 else 255
+                return Fill.INTEGERS, 0, 127 if part.value_type.dtype is DType.INT8 else 255
             case _:
                 return _whole(part, use, shape, scales)
 
@@ -370,7 +378,7 @@ class Planner:
 
 def _room(parts: Sequence[KnownInput]) -> int | None:
     """Return the tokens that fit in a cache of fixed size, if an input gives the index to write at; else None."""
-    if not any("write_ind" in part.given.name.lower() for part in parts):
+    if not any("write_ind" in part.value_type.name.lower() for part in parts):
         return None
     axes = (axis for part in parts for axis in zip(part.dims, part.roles, strict=True))
     return min((dim for dim, role in axes if role == Roles.PAST and isinstance(dim, int)), default=None)
@@ -386,11 +394,11 @@ def _floating(part: KnownInput, shape: tuple[int, ...]) -> tuple[Fill, float, fl
 def _whole(part: KnownInput, use: Use, shape: tuple[int, ...], scales: _Scales) -> tuple[Fill, float, float]:
     """Return integers of unknown purpose: a single one is a setting."""
     if len(shape) <= 1:
-        number = _setting(part.given.name.lower(), scales.sequence)
+        number = _setting(part.value_type.name.lower(), scales.sequence)
         if number is not None or math.prod(shape) == 1:
             number = 1 if number is None else number
             return Fill.CONSTANT, number, number
-    if use.is_index and part.given.dtype is not DType.BOOL:
+    if use.is_index and part.value_type.dtype is not DType.BOOL:
         return Fill.CONSTANT, 0, 0  # index 0 always exists
     return Fill.INTEGERS, 0, 1
 

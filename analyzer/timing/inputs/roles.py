@@ -127,7 +127,7 @@ class _Trace:
         rows: list[int] = []
         features = channels = None
         is_index = False
-        for (node, slot), offset in self._reached((path, name)):
+        for (node, slot), offset in self._find_readers((path, name)):
             if (table := _TABLES.get(node.op_type, {}).get(slot)) is not None:
                 found = self._rows(node, table)
                 is_index |= found is None
@@ -139,7 +139,7 @@ class _Trace:
                 channels = channels or self._channels(node)
         return Use(min(rows, default=None), is_index, features, channels)
 
-    def _reached(self, start: Key) -> Iterator[tuple[Reader, int]]:
+    def _find_readers(self, start: Key) -> Iterator[tuple[Reader, int]]:
         """Yield every reader of a value, through nodes that only move it, with the number added on the way."""
         waiting, seen, looked = [(start, 0)], {start}, 0
         while waiting and looked < min(_MOST, self.left):
@@ -147,13 +147,13 @@ class _Trace:
             for reader in itertools.islice(self.readers.get(key, ()), _MOST):
                 looked += 1
                 yield reader, offset
-                for following, more in self._onwards(reader):
+                for following, more in self._next_values(reader):
                     if following not in seen:
                         seen.add(following)
                         waiting.append((following, offset + more))
         self.left -= looked
 
-    def _onwards(self, reader: Reader) -> Iterator[tuple[Key, int]]:
+    def _next_values(self, reader: Reader) -> Iterator[tuple[Key, int]]:
         node, slot = reader
         for body in self.bodies.get(node.place, ()):
             if slot < len(self.inputs[body]) and not (slot and node.op_type in _SEARCHES):
@@ -335,13 +335,13 @@ class Roles:
 class KnownInput(Frozen):
     """Purpose of an input of known rank, and a role for each of its axes."""
 
-    given: ValueType
+    value_type: ValueType
     purpose: Purpose
     roles: tuple[str, ...]
 
     @property
     def dims(self) -> tuple[int | str | None, ...]:
-        return self.given.dims or ()
+        return self.value_type.dims or ()
 
 
 _PURPOSES: Sequence[tuple[Purpose, re.Pattern[str], str]] = tuple(
@@ -377,34 +377,38 @@ def assign_roles(
 
     A sequence of tensors counts as one of its tensors.
     """
-    tensors = (given.each or given for given in signature)
-    known = [given for given in tensors if given.dims is not None and given.kind == "tensor"]
-    found = [(given, _purpose(given, uses.get(given.name, Use()))) for given in known]
+    tensors = (value_type.each or value_type for value_type in signature)
+    known = [
+        value_type for value_type in tensors if value_type.dims is not None and value_type.kind == "tensor"
+    ]
+    found = [(value_type, _purpose(value_type, uses.get(value_type.name, Use()))) for value_type in known]
     has_tokens = any(purpose is Purpose.TOKENS for _, purpose in found)
     sides = Sides(
-        has_decoder=any(_plain(given.name).startswith("decoder_input") for given in known),
+        has_decoder=any(_plain(value_type.name).startswith("decoder_input") for value_type in known),
         has_past=any(purpose is Purpose.CACHE for _, purpose in found),
     )
-    has_rate = any(_plain(given.name) in RATES for given in known)
+    has_rate = any(_plain(value_type.name) in RATES for value_type in known)
     parts = []
-    for given, purpose in found:
-        rank = len(given.dims or ())
-        if purpose is Purpose.OTHER and has_rate and given.dtype.is_floating and rank in (1, 2):
+    for value_type, purpose in found:
+        rank = len(value_type.dims or ())
+        if purpose is Purpose.OTHER and has_rate and value_type.dtype.is_floating and rank in (1, 2):
             purpose = Purpose.WAVEFORM
-        if purpose is Purpose.OTHER and has_tokens and given.dtype.is_integer and rank > 1:
+        if purpose is Purpose.OTHER and has_tokens and value_type.dtype.is_integer and rank > 1:
             purpose = Purpose.MASK  # its elements index nothing
-        placed = _placed(given, purpose, sides)
-        named = [sides.named(dim, role) for dim, role in zip(given.dims or (), placed, strict=True)]
-        if Roles.PAST in named:  # the past is not in its usual place
+        placed = _placed(value_type, purpose, sides)
+        hinted = [
+            sides.role_of_dim(dim, role) for dim, role in zip(value_type.dims or (), placed, strict=True)
+        ]
+        if Roles.PAST in hinted:  # the past is not in its usual place
             placed = tuple(Roles.OTHER if role == Roles.PAST else role for role in placed)
-        roles = tuple(name or role for name, role in zip(named, placed, strict=True))
-        parts.append(KnownInput(given, purpose, roles))
+        roles = tuple(name or role for name, role in zip(hinted, placed, strict=True))
+        parts.append(KnownInput(value_type, purpose, roles))
     return tuple(parts), sides
 
 
-def _purpose(given: ValueType, use: Use) -> Purpose:
-    name, rank = _plain(given.name), len(given.dims or ())
-    kind = "b" if given.dtype.name == "BOOL" else "i" if given.dtype.is_integer else "f"
+def _purpose(value_type: ValueType, use: Use) -> Purpose:
+    name, rank = _plain(value_type.name), len(value_type.dims or ())
+    kind = "b" if value_type.dtype.name == "BOOL" else "i" if value_type.dtype.is_integer else "f"
     for purpose, pattern, kinds in _PURPOSES:
         if kind in kinds and pattern.search(name) and (rank or purpose is Purpose.BRANCH):
             return purpose
@@ -451,7 +455,7 @@ class Sides(Frozen):
             return own
         return Roles.DECODER_TOTAL if own == Roles.DECODER else Roles.TOTAL
 
-    def named(self, dim: int | str | None, placed: str) -> str | None:
+    def role_of_dim(self, dim: int | str | None, placed: str) -> str | None:
         """Return the role that an axis's name suggests; None for an opaque name, or an expression of other names."""
         if not isinstance(dim, str) or is_opaque(dim) or len(dim) > _LONG or _EXPRESSION.search(dim):
             return None
@@ -463,23 +467,25 @@ class Sides(Frozen):
         if role == Roles.SEQUENCE:
             if placed in (Roles.PAST, Roles.SAMPLES, Roles.FRAMES, *_TOTALS):
                 return placed
-            says = _is_encoder(axis) or "decoder" in axis or "target" in axis or placed not in _SEQUENCES
-            return self.sequence(axis) if says else placed
+            is_decisive = (
+                _is_encoder(axis) or "decoder" in axis or "target" in axis or placed not in _SEQUENCES
+            )
+            return self.sequence(axis) if is_decisive else placed
         if role == Roles.PAST and _is_encoder(axis):
             return self.sequence("encoder")
         return role
 
 
-def _placed(given: ValueType, purpose: Purpose, sides: Sides) -> tuple[str, ...]:
+def _placed(value_type: ValueType, purpose: Purpose, sides: Sides) -> tuple[str, ...]:
     """Return the roles by the position of each axis."""
-    name, dims = _plain(given.name), given.dims or ()
+    name, dims = _plain(value_type.name), value_type.dims or ()
     rank = len(dims)
     sequence = sides.sequence(name)
     if purpose is Purpose.CACHE:
         return _cache_roles(name, rank, sides)
     if purpose is Purpose.IMAGE or (purpose is Purpose.MASK and "pixel" in name):
         return _image_roles(dims)
-    if purpose is Purpose.OTHER and rank == 3 and given.dtype.is_floating:
+    if purpose is Purpose.OTHER and rank == 3 and value_type.dtype.is_floating:
         purpose = Purpose.HIDDEN
     layouts: dict[Purpose, tuple[str, ...]] = {
         Purpose.HIDDEN: (Roles.BATCH, sequence, Roles.FEATURES),
@@ -495,7 +501,11 @@ def _placed(given: ValueType, purpose: Purpose, sides: Sides) -> tuple[str, ...]
     }
     if rank == 1:
         return _single_role(purpose, sides, name)
-    is_listed = given.dtype.is_integer or purpose in (Purpose.TOKENS, Purpose.SEGMENTS, Purpose.POSITIONS)
+    is_listed = value_type.dtype.is_integer or purpose in (
+        Purpose.TOKENS,
+        Purpose.SEGMENTS,
+        Purpose.POSITIONS,
+    )
     layout = layouts.get(purpose, (Roles.BATCH, sequence if is_listed else Roles.FEATURES))
     return (layout + (Roles.OTHER,) * rank)[:rank]
 

@@ -183,16 +183,16 @@ _LONGEST_NAME = 80
 """Most characters of a name in a list."""
 
 
-def printed_axis(told: str | None, given: str, position: int) -> str:
+def printed_axis(axis_name: str | None, input_name: str, position: int) -> str:
     """Return an axis's name in reports, a valid Python name: its own, else the input's name and the position.
 
     >>> printed_axis("past_seq + 1", "x", 1), printed_axis("0", "x", 1), printed_axis(None, "x.y", 1)
     ('past_seq___1', 'axis_0', 'x_y_1')
     """
-    name = told or f"{given}_{position}"
-    said = re.sub(r"\W", "_", name[:60], flags=re.ASCII)
-    said = said if said[:1].isalpha() or said[:1] == "_" else f"axis_{said}"
-    return f"{said}_" if said in _TAKEN else said
+    name = axis_name or f"{input_name}_{position}"
+    identifier = re.sub(r"\W", "_", name[:60], flags=re.ASCII)
+    identifier = identifier if identifier[:1].isalpha() or identifier[:1] == "_" else f"axis_{identifier}"
+    return f"{identifier}_" if identifier in _TAKEN else identifier
 
 
 _TAKEN = frozenset(
@@ -230,11 +230,11 @@ class AxisNames:
         found: dict[str, list[Slot]] = {}
         for number, part in enumerate(self.parts):
             for position, dim in enumerate(part.dims):
-                told = dim if isinstance(dim, str) and dim else None
+                axis_name = dim if isinstance(dim, str) and dim else None
                 if isinstance(dim, int) and dim >= 0:
                     continue
-                if printed_axis(told, part.given.name, position) == key:
-                    found.setdefault(told or f"{number}.{position}", []).append((number, position))
+                if printed_axis(axis_name, part.value_type.name, position) == key:
+                    found.setdefault(axis_name or f"{number}.{position}", []).append((number, position))
         return next(iter(found.values())) if len(found) == 1 else None
 
     def _role(self, key: str) -> str | None:
@@ -243,10 +243,10 @@ class AxisNames:
 
     def _slots_of_input(self, key: str) -> list[Slot] | None:
         """Return the axes that `input.axis` means; names of inputs may have dots, and the longest goes first."""
-        owners = [n for n, part in enumerate(self.parts) if key.startswith(part.given.name + ".")]
-        for number in sorted(owners, key=lambda n: len(self.parts[n].given.name), reverse=True):
+        owners = [n for n, part in enumerate(self.parts) if key.startswith(part.value_type.name + ".")]
+        for number in sorted(owners, key=lambda n: len(self.parts[n].value_type.name), reverse=True):
             part = self.parts[number]
-            axis = key[len(part.given.name) + 1 :]
+            axis = key[len(part.value_type.name) + 1 :]
             names = [
                 (str(position), dim, role)
                 for position, (dim, role) in enumerate(zip(part.dims, part.roles, strict=True))
@@ -258,14 +258,16 @@ class AxisNames:
         return None
 
     def _unknown(self, key: str) -> str:
-        owner = next((part for part in self.parts if part.given.name == key), None)
+        owner = next((part for part in self.parts if part.value_type.name == key), None)
         if owner is not None and owner.roles:
             return f"is an input; name one of its axes, as in {printable(key)}.{owner.roles[0]} or {printable(key)}.0"
         return "no axis, input or role of the model has this name"
 
     def listing(self) -> str:
         """List the inputs, with their axes and roles."""
-        inputs = [f"{_shown(part.given.name)} ({_shown_axes(part)})" for part in self.parts[:_MOST_LISTED]]
+        inputs = [
+            f"{_shown(part.value_type.name)} ({_shown_axes(part)})" for part in self.parts[:_MOST_LISTED]
+        ]
         rest = len(self.parts) - len(inputs)
         shown = "; ".join(inputs) + (f"; and {rest:,} more" if rest else "")
         return f"inputs, with their axes and roles: {shown or 'none'}"
@@ -279,7 +281,7 @@ def _shown_axes(part: KnownInput) -> str:
     """List each axis with its role, by its name or size in the file, or else as the user can name it."""
     axes = enumerate(zip(part.dims, part.roles, strict=True))
     return ", ".join(
-        f"{_shown(f'{part.given.name}.{position}' if dim is None else str(dim))}: {role}"
+        f"{_shown(f'{part.value_type.name}.{position}' if dim is None else str(dim))}: {role}"
         for position, (dim, role) in axes
     )
 
@@ -343,7 +345,7 @@ class Defaults(Frozen):
 
     def _known(self, part: KnownInput, position: int, role: str) -> tuple[int, str] | None:
         """Return the size that the weights, or else config.json, imply."""
-        use = self.lookups.uses.get(part.given.name, Use())
+        use = self.lookups.uses.get(part.value_type.name, Use())
         if role == Roles.FEATURES and use.features is not None and position == len(part.roles) - 1:
             return use.features, "weights"
         if use.channels is not None and (
@@ -392,7 +394,7 @@ def read_settings(paths: Sequence[Path]) -> Mapping[str, object]:
     return {}
 
 
-class Asked(Frozen):
+class RequestedSizes(Frozen):
     """Sizes that the user requested for axes."""
 
     sizes: tuple[tuple[str, int], ...] = ()
@@ -413,20 +415,22 @@ _OWN = frozenset({Roles.CHANNELS, Roles.FEATURES, Roles.HEADS, Roles.OTHER})
 """Roles whose size may differ from input to input."""
 
 
-def size_axes(parts: Sequence[KnownInput], sides: Sides, asked: Asked, default: Default) -> tuple[Axis, ...]:
+def size_axes(
+    parts: Sequence[KnownInput], sides: Sides, requested: RequestedSizes, default: Default
+) -> tuple[Axis, ...]:
     """Give every axis its size: from the file, from the user, or a default.
 
     Raises:
         UsageError: a name names nothing, or two sizes contradict each other.
     """
     solver = _Solver(parts, sides, default)
-    for name, shape in asked.arrays:
+    for name, shape in requested.arrays:
         solver.bind_array(name, shape)
-    for key, size in asked.sizes:
+    for key, size in requested.sizes:
         solver.bind(key, size)
-    if asked.past is not None:
-        solver.bind_past(asked.past)
-    for role, size, reason in asked.roles:
+    if requested.past is not None:
+        solver.bind_past(requested.past)
+    for role, size, reason in requested.roles:
         solver.bind_role(role, size, reason)
     solver.check_roles()
     return solver.solve()
@@ -450,15 +454,15 @@ class _Solver:
         self.parts = parts
         self.sides = sides
         self.default = default
-        self.numbers = {part.given.name: number for number, part in enumerate(parts)}
+        self.numbers = {part.value_type.name: number for number, part in enumerate(parts)}
         self.symbols: dict[str, list[Slot]] = defaultdict(list)
         self.roles: dict[str, list[Slot]] = defaultdict(list)
         self.sizes: dict[Slot, tuple[int, str]] = {}
-        self.told: dict[str, Slot] = {}
+        self.first_sized: dict[str, Slot] = {}
         """For each role, the first axis that got a size."""
-        self.wanted: dict[str, tuple[int, str]] = {}
+        self.requested: dict[str, tuple[int, str]] = {}
         """Requested sizes of roles."""
-        is_nameless = all(part.given.name.isdecimal() for part in parts)
+        is_nameless = all(part.value_type.name.isdecimal() for part in parts)
         for number, part in enumerate(parts):
             for position, (dim, role) in enumerate(zip(part.dims, part.roles, strict=True)):
                 slot = number, position
@@ -473,7 +477,7 @@ class _Solver:
     def _set(self, slot: Slot, size: tuple[int, str]) -> tuple[int, str]:
         """Give an axis a size unless it has one; return the size that it has then."""
         if self.parts[slot[0]].purpose is not Purpose.OTHER:
-            self.told.setdefault(self._role_of(slot), slot)
+            self.first_sized.setdefault(self._role_of(slot), slot)
         return self.sizes.setdefault(slot, size)
 
     # requested sizes
@@ -499,7 +503,7 @@ class _Solver:
     def bind_role(self, role: str, size: int, reason: str) -> None:
         if role not in self.roles:
             raise UsageError(f"{reason}: no input of the model is a {role}; {self.names.listing()}")
-        known = self.wanted.setdefault(role, (size, reason))
+        known = self.requested.setdefault(role, (size, reason))
         if known[0] != size:
             raise UsageError(f"{reason} {size:,} contradicts {known[1]} {known[0]:,}; give {role} one size")
 
@@ -520,7 +524,7 @@ class _Solver:
         Raises:
             UsageError: a role's axes have another size.
         """
-        for role, (size, reason) in self.wanted.items():
+        for role, (size, reason) in self.requested.items():
             slots = self.roles[role]
             free = [slot for slot in slots if slot not in self.sizes]
             for slot in free:
@@ -575,11 +579,11 @@ class _Solver:
 
     def _size_of(self, role: str, slot: Slot | None = None) -> tuple[int, str]:
         """Return the size of a role: the requested one, that of other axes, what is left of a sum, or the default."""
-        if role in self.wanted:
-            return self.wanted[role]
-        if role not in _OWN and role in self.told:
-            size, why = self.sizes[self.told[role]]
-            return size, why if why.startswith("default") else f"as {self._name(self.told[role])}"
+        if role in self.requested:
+            return self.requested[role]
+        if role not in _OWN and role in self.first_sized:
+            size, why = self.sizes[self.first_sized[role]]
+            return size, why if why.startswith("default") else f"as {self._name(self.first_sized[role])}"
         if role in _TOTALS:
             sequence = self._size_of(_TOTALS[role])[0]
             return self._size_of(Roles.PAST)[0] + sequence, f"{Roles.PAST} + {_TOTALS[role]}"
@@ -606,9 +610,9 @@ class _Solver:
         return None
 
     def _known(self, role: str) -> int | None:
-        if role in self.wanted:
-            return self.wanted[role][0]
-        return self.sizes[self.told[role]][0] if role in self.told else None
+        if role in self.requested:
+            return self.requested[role][0]
+        return self.sizes[self.first_sized[role]][0] if role in self.first_sized else None
 
     def _evaluate(self, text: str) -> tuple[int, str] | None:
         """Compute a size from others: `s41 + s52`, `past_sequence_length + 1`."""
@@ -632,14 +636,14 @@ class _Solver:
         return self.parts[slot[0]].roles[slot[1]]
 
     def _name(self, slot: Slot) -> str:
-        return self.parts[slot[0]].given.name
+        return self.parts[slot[0]].value_type.name
 
     def _axes(self) -> Iterator[Axis]:
         for number, part in enumerate(self.parts):
             for position, (dim, role) in enumerate(zip(part.dims, part.roles, strict=True)):
                 size, reason = self.sizes[number, position]
                 name = dim if isinstance(dim, str) else None
-                yield Axis(part.given.name, position, name, role, size, reason)
+                yield Axis(part.value_type.name, position, name, role, size, reason)
 
     def _conflict(self, slot: Slot, size: int, reason: str) -> UsageError:
         known, why = self.sizes[slot]

@@ -87,7 +87,7 @@ class Work(Mutable):
 
     job: Job
     folder: Path
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     opened: Session | None = None
     trace: Trace | None = None
     """Trace of the device while the session profiles, if the job requests it."""
@@ -126,7 +126,7 @@ class Work(Mutable):
 
     def _open(self, *, profiled: bool) -> Session:
         job = self.job
-        self.tell("loading")
+        self.report("loading")
         limit_growth(None)
         session = open_session(job.request, self.folder, self.folder / LOG, profiled=profiled, write=profiled)
         if job.nbytes is not None and job.request.provider == CPU:
@@ -145,7 +145,7 @@ class Work(Mutable):
         self.load_ns = plain.load_ns
         without = [partial(plain.inference.run, None, as_taken(arrays, plain.inference)) for arrays in inputs]
         for number, run in enumerate(without, start=1):
-            self._tell("warming up", number)
+            self._report_point("warming up", number)
             for _ in range(request.schedule.warmup):
                 run()
         self._note_peak()
@@ -154,7 +154,7 @@ class Work(Mutable):
             forget_peak()
             return None
         self.opened = self._open(profiled=True)
-        self.tell("measuring")
+        self.report("measuring")
         turns = measure_in_turns(
             without,
             [
@@ -162,7 +162,7 @@ class Work(Mutable):
                 for arrays in inputs
             ],
             request.schedule,
-            tell=lambda done: self.tell(f"measuring, {done} of {len(inputs)} points done"),
+            report_done=lambda done: self.report(f"measuring, {done} of {len(inputs)} points done"),
         )
         profile = self._end_profiling()
         recorded = turns.order[: len(profile.runs)]  # a profile loses events after the first million
@@ -207,7 +207,7 @@ class Work(Mutable):
     def _measure(self, stage: str, schedule: Schedule) -> list[tuple[int, ...]]:
         session, times = self.session(), []
         for number, arrays in enumerate(self._inputs(), start=1):
-            self._tell(stage, number)
+            self._report_point(stage, number)
             times.append(measure(self._caller(session.inference, arrays), schedule))
         return times
 
@@ -229,9 +229,9 @@ class Work(Mutable):
 
     # both
 
-    def _tell(self, stage: str, number: int) -> None:
+    def _report_point(self, stage: str, number: int) -> None:
         count = len(self.job.request.points)
-        self.tell(stage if count == 1 else f"{stage} point {number} of {count}")
+        self.report(stage if count == 1 else f"{stage} point {number} of {count}")
 
     def _end_profiling(self) -> Profile:
         """Return the profile, with the activities of the device.
@@ -241,17 +241,17 @@ class Work(Mutable):
             TraceError: too many activities of the device belong to no kernel.
         """
         inference = self.session().inference
-        deeds = None if self.trace is None else self.trace.end(inference.get_profiling_start_time_ns())
+        activities = None if self.trace is None else self.trace.end(inference.get_profiling_start_time_ns())
         path = Path(inference.end_profiling())
-        self.tell("reading the profile")
+        self.report("reading the profile")
         try:
-            profile = read_profile(path, deeds)
+            profile = read_profile(path, activities)
         finally:
             path.unlink()
             forget_peak()  # until it was written, the profile took three kilobytes for each call of a kernel
         check_used(self.job.request.provider, profile.kernels)
-        if profile.strays > _FEW_STRAYS:
-            raise TraceError(f"{profile.strays:.1%} of the device's work belongs to no kernel")
+        if profile.unassigned_share > _FEW_STRAYS:
+            raise TraceError(f"{profile.unassigned_share:.1%} of the device's work belongs to no kernel")
         return profile
 
 
@@ -307,13 +307,13 @@ def serve(folder: str) -> None:
     _limit_files()
     place = Path(folder)
 
-    def tell(stage: str) -> None:
+    def report(stage: str) -> None:
         with suppress(OSError):
             write_frame(stages, json.dumps(stage).encode())
 
     try:
         job = load_job((place / JOB).read_text(encoding="utf-8"))
-        answered = dump_answer(answer(job, place, tell))
+        answered = dump_answer(answer(job, place, report))
     except TimingError as error:
         answered = dump_answer(str(error))
     except Exception as error:  # noqa: BLE001  onnxruntime's exceptions have no common base class
@@ -343,16 +343,16 @@ def _version() -> str:
     return str(getattr(sys.modules.get("onnxruntime"), "__version__", ""))
 
 
-def answer(job: Job, folder: Path, tell: Callable[[str], None]) -> Reply:
+def answer(job: Job, folder: Path, report: Callable[[str], None]) -> Reply:
     """Measure a job, and report the beginning of each stage.
 
     Raises:
         TimingError: the provider did not run the model, or the profile has no room for its kernels.
         Exception: the exceptions of onnxruntime.
     """
-    tell("starting onnxruntime")
+    report("starting onnxruntime")
     _check_version()
-    work = Work(job, folder, tell)
+    work = Work(job, folder, report)
     measured = work.measure()
     session, profile = work.session(), measured.profile
     where = job.request.provider, job.request.provider_options

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 # one clock, the host's: CUPTI converts the device's times.
 
 
-class Deed(NamedTuple):
+class Activity(NamedTuple):
     """An activity of a device, in microseconds since a profile began."""
 
-    asked: float
-    told: float
+    requested: float
+    returned: float
     """Beginning and return of the call that requested it, on the host."""
     start: float
     end: float
@@ -82,7 +82,7 @@ class Trace:
                 known = self._calls.get(row[0], row[1:])
                 self._calls[row[0]] = min(known[0], row[1]), max(known[1], row[2])
 
-    def end(self, origin_ns: int) -> list[Deed]:
+    def end(self, origin_ns: int) -> list[Activity]:
         """Stop tracing, and return the device's activities by time of request, in microseconds since a profile began.
 
         Args:
@@ -99,20 +99,20 @@ class Trace:
                 cupti.activity_disable(kind)
         except Exception as error:
             raise TraceError(f"{type(error).__name__}: {error}") from error
-        return deeds(self._works, self._calls, origin_ns + ahead)
+        return find_activities(self._works, self._calls, origin_ns + ahead)
 
 
-def deeds(
+def find_activities(
     works: Sequence[tuple[int, int, int]], calls: Mapping[int, tuple[int, int]], origin_ns: int
-) -> list[Deed]:
+) -> list[Activity]:
     """Return the device's activities, each with its call, on one clock relative to the beginning of a profile.
 
     An activity without a known call gets an infinite time of return, so that no call can contain its request.
     """
     found = []
     for correlation, start, end in works:
-        asked, told = calls.get(correlation, (start, math.inf))
-        found.append(Deed(*((moment - origin_ns) / 1e3 for moment in (asked, told, start, end))))
+        requested, returned = calls.get(correlation, (start, math.inf))
+        found.append(Activity(*((moment - origin_ns) / 1e3 for moment in (requested, returned, start, end))))
     return sorted(found)
 
 

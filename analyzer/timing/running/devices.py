@@ -23,7 +23,7 @@ from analyzer.timing.running.providers import binding_device
 # Commands answer these questions. They may be absent, fail or never return; unknown facts are left out.
 
 
-Ask = Callable[[Sequence[str]], str | None]
+CommandRunner = Callable[[Sequence[str]], str | None]
 """A command -> its output; None if it cannot be run, fails, or takes too long."""
 
 _FIELDS = ("index", "uuid", "driver_version", "memory.total", "clocks.sm", "clocks.mem", "mig.mode.current")
@@ -49,7 +49,7 @@ class Gpu(Frozen):
     """Whether it is in MIG mode, in which a process gets one of its parts."""
 
 
-def ask(command: Sequence[str], seconds: float = 2.0) -> str | None:
+def run_command(command: Sequence[str], seconds: float = 2.0) -> str | None:
     """Run a command that is normally quick. A command that hangs in the driver cannot be killed, and is abandoned."""
     program = shutil.which(command[0])
     if program is None:
@@ -64,7 +64,7 @@ def ask(command: Sequence[str], seconds: float = 2.0) -> str | None:
     except OSError:
         return None
     try:
-        said, _ = process.communicate(timeout=seconds)
+        output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         with suppress(subprocess.TimeoutExpired):
@@ -72,37 +72,39 @@ def ask(command: Sequence[str], seconds: float = 2.0) -> str | None:
         if process.stdout is not None:
             process.stdout.close()
         return None
-    return said.decode(errors="replace") if process.returncode == 0 else None
+    return output.decode(errors="replace") if process.returncode == 0 else None
 
 
-def cuda_gpu(device_id: int, environment: Mapping[str, str] = os.environ, ask: Ask = ask) -> Gpu | None:
+def cuda_gpu(
+    device_id: int, environment: Mapping[str, str] = os.environ, run_command: CommandRunner = run_command
+) -> Gpu | None:
     """Return the GPU with CUDA's number `device_id` in a process with these environment variables; None if unknown.
 
     CUDA numbers the GPUs that `CUDA_VISIBLE_DEVICES` leaves. Unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`, it puts the
     fastest first, while `nvidia-smi` goes by position on the bus: with different GPUs in a machine the numbers differ.
     """
-    found = _query(ask)
+    found = _query(run_command)
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return _part(_numbered(found, device_id, environment), None, ask)
+        return _part(_numbered(found, device_id, environment), None, run_command)
     names = [name.strip() for name in visible.split(",")]
     if device_id >= len(names) or not names[device_id] or names[device_id] == "-1":
         return None
     name = names[device_id]
     if name.isdecimal():
-        return _part(_numbered(found, int(name), environment), None, ask)
+        return _part(_numbered(found, int(name), environment), None, run_command)
     if name.startswith("MIG-"):
-        return _part(_owner(found, name, ask), name, ask)
+        return _part(_owner(found, name, run_command), name, run_command)
     matches = [gpu for gpu in found if gpu.uuid.startswith(name)]  # its beginning is enough
-    return _part(matches[0], None, ask) if len(matches) == 1 else None
+    return _part(matches[0], None, run_command) if len(matches) == 1 else None
 
 
-def _query(ask: Ask) -> list[Gpu]:
+def _query(run_command: CommandRunner) -> list[Gpu]:
     for fields in ((*_FIELDS, *_SINCE), _FIELDS):
         names = ",".join((*fields, "name"))  # the name last: it may contain commas
-        said = ask(("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits"))
-        if said is not None:
-            rows = [line.split(", ", len(fields)) for line in said.splitlines()]
+        output = run_command(("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits"))
+        if output is not None:
+            rows = [line.split(", ", len(fields)) for line in output.splitlines()]
             return [
                 _gpu_of(dict(zip((*fields, "name"), row, strict=True)))
                 for row in rows
@@ -149,11 +151,11 @@ _LISTED = re.compile(
 )
 
 
-def _parts(ask: Ask) -> list[tuple[str, str, str]]:
+def _parts(run_command: CommandRunner) -> list[tuple[str, str, str]]:
     """Return (index of the GPU, name of its part, UUID) for each part of the GPUs in MIG mode."""
     parts: list[tuple[str, str, str]] = []
     index = ""
-    for line in (ask(("nvidia-smi", "-L")) or "").splitlines():
+    for line in (run_command(("nvidia-smi", "-L")) or "").splitlines():
         listed = _LISTED.match(line)
         if listed and listed["gpu"]:
             index = listed["gpu"]
@@ -162,19 +164,19 @@ def _parts(ask: Ask) -> list[tuple[str, str, str]]:
     return parts
 
 
-def _owner(found: Sequence[Gpu], uuid: str, ask: Ask) -> Gpu | None:
-    index = next((index for index, _, known in _parts(ask) if known.startswith(uuid)), None)
+def _owner(found: Sequence[Gpu], uuid: str, run_command: CommandRunner) -> Gpu | None:
+    index = next((index for index, _, known in _parts(run_command) if known.startswith(uuid)), None)
     return next((gpu for gpu in found if gpu.index == index), None)
 
 
-def _part(gpu: Gpu | None, uuid: str | None, ask: Ask) -> Gpu | None:
+def _part(gpu: Gpu | None, uuid: str | None, run_command: CommandRunner) -> Gpu | None:
     """Return a GPU, or in MIG mode the part that a process gets: the one with this UUID, else the first."""
     if gpu is None or not gpu.is_split:
         return gpu
     part = next(
         (
             name
-            for index, name, known in _parts(ask)
+            for index, name, known in _parts(run_command)
             if index == gpu.index and known.startswith(uuid or "MIG-")
         ),
         "MIG",
@@ -328,21 +330,21 @@ def precision_notes(
     dtypes: set[str],
 ) -> tuple[str, ...]:
     """Return notes on a provider that computes with fewer bits than the file stores."""
-    given = dict(options)
+    settings = dict(options)
     notes = [
         f"{dtype} is allowed by {key}: kernels may compute in it whatever the file stores"
         for key, dtype in _REDUCED.items()
-        if given.get(key, "0").lower() in {"1", "true"}
+        if settings.get(key, "0").lower() in {"1", "true"}
     ]
-    if given.get("precision"):
-        notes.append(f"precision={given['precision']}: kernels compute in it whatever the file stores")
+    if settings.get("precision"):
+        notes.append(f"precision={settings['precision']}: kernels compute in it whatever the file stores")
     capability = dict(versions).get(_CAPABILITY)
     if (
         provider == "CUDAExecutionProvider"
         and "FLOAT" in dtypes
         and capability
         and float(capability) >= 8
-        and given.get("use_tf32", "1") != "0"
+        and settings.get("use_tf32", "1") != "0"
     ):
         notes.append(
             "TF32 is on: this GPU rounds the factors of FLOAT matrix products and convolutions to 10 bits of mantissa; "
@@ -354,7 +356,7 @@ def precision_notes(
 def processor_name(cpuinfo: Path = _CPUINFO, system: str = sys.platform) -> str:
     """Return the maker's name of the processor, else its architecture."""
     if system == "darwin":
-        return _said(("sysctl", "-n", "machdep.cpu.brand_string")) or platform.machine()
+        return _command_output(("sysctl", "-n", "machdep.cpu.brand_string")) or platform.machine()
     if system == "win32":
         return _registered() or platform.processor() or platform.machine()
     values = _cpuinfo(cpuinfo)
@@ -397,7 +399,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _said(command: Sequence[str]) -> str:
+def _command_output(command: Sequence[str]) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
@@ -407,5 +409,5 @@ def _said(command: Sequence[str]) -> str:
 def _registered() -> str:
     """Return the processor's name in the registry of Windows."""
     key = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0"
-    said = _said(("reg", "query", key, "/v", "ProcessorNameString"))
-    return " ".join(said.rpartition("REG_SZ")[2].split())
+    output = _command_output(("reg", "query", key, "/v", "ProcessorNameString"))
+    return " ".join(output.rpartition("REG_SZ")[2].split())

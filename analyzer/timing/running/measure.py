@@ -200,7 +200,7 @@ def measure_in_turns(
     profiled: Sequence[Callable[[], object]],
     schedule: Schedule,
     *,
-    tell: Callable[[int], None] = lambda done: None,
+    report_done: Callable[[int], None] = lambda done: None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Turns:
     """Give each point a turn of profiled and one of plain runs, again and again until all have met the schedule.
@@ -209,7 +209,7 @@ def measure_in_turns(
         plain: functions that run without profiling, one for each point, warmed up.
         profiled: functions that run with profiling, in the same order, not warmed up yet.
         schedule: of the plain runs; the profiled ones are at most sixty, spread over the time of the plain ones.
-        tell: receives the number of points that are done, whenever it grows.
+        report_done: receives the number of points that are done, whenever it grows.
         clock: returns the time in nanoseconds.
     """
     order = _Order()
@@ -229,7 +229,7 @@ def measure_in_turns(
                 order.give_turns(point)
             still = [point for point in left if not point.is_done]
             if len(still) < len(left):
-                tell(len(points) - len(still))
+                report_done(len(points) - len(still))
             left = still
     return Turns(
         plain=tuple(tuple(point.plain.times) for point in points),
@@ -322,8 +322,8 @@ class _Order(Mutable):
     def give_turns(self, point: _Point) -> None:
         """Run a point's series that are due; a series that follows itself need not settle."""
         for series in point.turns():
-            thrown = 0 if series is self.last else series.settle()
+            discarded = 0 if series is self.last else series.settle()
             kept = series.take_turn()
             if series is point.profiled:
-                self.runs += [None] * thrown + [point.number] * kept
+                self.runs += [None] * discarded + [point.number] * kept
             self.last = series

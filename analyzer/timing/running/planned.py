@@ -36,20 +36,20 @@ def serve() -> None:
     question = read_frame(sys.stdin.buffer)
     if question is None:
         return
-    asked = msgspec.json.decode(question, type=Optimizing)
+    request = msgspec.json.decode(question, type=Optimizing)
     try:
-        answer: Described | str = _describe(asked)
+        answer: Described | str = _describe(request)
     except Exception as error:  # noqa: BLE001  onnxruntime's exceptions have no common base class
         answer = f"{type(error).__name__}: {error}"
     write_frame(answers, msgspec.json.encode(answer))
     os._exit(0)
 
 
-def _describe(asked: Optimizing) -> Described:
-    folder = Path(asked.folder)
-    _save(asked, folder / "optimized.onnx")
+def _describe(request: Optimizing) -> Described:
+    folder = Path(request.folder)
+    _save(request, folder / "optimized.onnx")
     own = folder / "optimized.ort"
-    _save(asked, own)
+    _save(request, own)
     content = own.read_bytes()
     own.unlink()
     session = _class("InferenceSession").GetRootAsInferenceSession(bytearray(content), 0)
@@ -67,12 +67,12 @@ def _class(name: str) -> Any:
     return getattr(importlib.import_module(f"ort_flatbuffers_py.fbs.{name}"), name)
 
 
-def _save(asked: Optimizing, path: Path) -> None:
+def _save(request: Optimizing, path: Path) -> None:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, asked.level)
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, request.level)
     options.optimized_model_filepath = str(path)
     if path.suffix == ".ort":
         options.add_session_config_entry("session.save_model_format", "ORT")
@@ -83,7 +83,7 @@ def _save(asked: Optimizing, path: Path) -> None:
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_min_size_in_bytes", "1024"
         )
-    onnxruntime.InferenceSession(asked.path, options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(request.path, options, providers=["CPUExecutionProvider"])
 
 
 def _each(count: int, get: Callable[[int], Any]) -> Iterator[Any]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import TimingError
-from analyzer.model.operators import Kind, named
+from analyzer.model.operators import Kind, operators_of
 from analyzer.records import Frozen, Mutable, field
 from analyzer.timing.request import CPU, Clock, Kernel
-from analyzer.timing.running.cupti import Deed
+from analyzer.timing.running.cupti import Activity
 
 # The format is that of Chrome's trace viewer, an event on each line, in the order in which events end. (onnxruntime,
 # core/common/profiler.cc, core/framework/sequential_executor.cc, core/common/gpu_profiler_common.h)
@@ -21,7 +21,7 @@ from analyzer.timing.running.cupti import Deed
 _KERNEL_TIME = "_kernel_time"
 """Suffix of a node's name in the event of its kernel."""
 
-_HOLDERS = named(Kind.CONTROL)
+_HOLDERS = operators_of(Kind.CONTROL)
 """Operators whose kernels run subgraphs; kernels in these have their own events, within the operator's time."""
 
 _CUT = 2.0
@@ -39,7 +39,7 @@ class Profile(Frozen):
     """For each run, the most bytes in use in a device's memory arena; None if the profile does not say."""
     clock: Clock = "host"
     """`device` if the device itself timed the kernels."""
-    strays: float = 0.0
+    unassigned_share: float = 0.0
     """Share of the device's time in runs that belongs to no kernel; 0 by the host's clock."""
 
 
@@ -57,27 +57,27 @@ class _Call(Mutable, eq=False):
         return self.host if clock == "host" or self.kernel.provider == CPU else self.device
 
     def shared_time(self) -> float:
-        """Return the time that `_Reader.share_out` gave to the call and to its inner calls."""
+        """Return the time that `_Reader.distribute_time` gave to the call and to its inner calls."""
         return self.device + sum(call.shared_time() for call in self.inner)
 
 
 class _Reader(Mutable):
     """Events of the current run, and results of the runs before it."""
 
-    deeds: Sequence[Deed] | None = None
+    activities: Sequence[Activity] | None = None
     """Activities of the device, sorted by the time of the request; None without a trace."""
     positions: dict[Kernel, int] = field(default_factory=dict)
     runs: list[list[_Call]] = field(default_factory=list)
     calls: list[_Call] = field(default_factory=list)
     all_calls: list[_Call] = field(default_factory=list)
     """All calls of the run, also those within others."""
-    held: dict[str, int] = field(default_factory=dict)
+    peak_nbytes: dict[str, int] = field(default_factory=dict)
     """Provider -> most bytes in use in its device's arena."""
     most: list[int | None] = field(default_factory=list)
     """For each run, the most bytes of the device, or of the processor if there is no device."""
     clock: Clock = "host"
     busy: float = 0.0
-    astray: float = 0.0
+    unassigned: float = 0.0
     """Microseconds of all runs in which the device worked, and the part of them that belongs to no kernel."""
 
     def node(self, event: dict[str, Any]) -> None:
@@ -99,11 +99,11 @@ class _Reader(Mutable):
             index=None if index is None else int(index),
         )
         self.calls.append(_Call(kernel, start, time, device, tuple(inner)))
-        if self.deeds is not None:
+        if self.activities is not None:
             self.all_calls.append(self.calls[-1])
         peak = arguments.get("mem_in_use_peak")
         if peak is not None:
-            self.held[kernel.provider] = max(self.held.get(kernel.provider, 0), int(peak))
+            self.peak_nbytes[kernel.provider] = max(self.peak_nbytes.get(kernel.provider, 0), int(peak))
 
     def on_device(self, event: dict[str, Any]) -> None:
         """Add a device's time to the node of the last event; other time, such as for copies of inputs, is dropped."""
@@ -113,16 +113,16 @@ class _Reader(Mutable):
             self.clock = "device"
 
     def end_run(self, event: dict[str, Any]) -> None:
-        if self.deeds is not None:
-            self.share_out(self.deeds, int(event["ts"]), int(event["dur"]))
+        if self.activities is not None:
+            self.distribute_time(self.activities, int(event["ts"]), int(event["dur"]))
         for call in self.calls:
             self.positions.setdefault(call.kernel, len(self.positions))
         self.runs.append(self.calls)
-        on_device = [nbytes for provider, nbytes in self.held.items() if provider != CPU]
-        self.most.append(max(on_device, default=self.held.get(CPU)))
-        self.calls, self.all_calls, self.held = [], [], {}
+        on_device = [nbytes for provider, nbytes in self.peak_nbytes.items() if provider != CPU]
+        self.most.append(max(on_device, default=self.peak_nbytes.get(CPU)))
+        self.calls, self.all_calls, self.peak_nbytes = [], [], {}
 
-    def share_out(self, deeds: Sequence[Deed], start: int, time: int) -> None:
+    def distribute_time(self, activities: Sequence[Activity], start: int, time: int) -> None:
         """Give each moment of a run to at most one call, so that the times sum up to no more than the run's.
 
         A moment belongs to the call for which the device works; if the device is idle, to the call that runs on the
@@ -133,18 +133,21 @@ class _Reader(Mutable):
             call.device = 0.0
         starts = [call.start for call in calls]
         end = start + time + _CUT
-        first, last = (bisect_right(deeds, moment, key=lambda deed: deed.asked) for moment in (start, end))
+        first, last = (
+            bisect_right(activities, moment, key=lambda activity: activity.requested)
+            for moment in (start, end)
+        )
         until, works = float(start), []
-        for deed in sorted(deeds[first:last], key=lambda deed: deed.start):
-            begin, stop = max(deed.start, until), min(deed.end, end)
+        for activity in sorted(activities[first:last], key=lambda activity: activity.start):
+            begin, stop = max(activity.start, until), min(activity.end, end)
             if stop <= begin:
                 continue
             works.append((begin, stop))
             until = stop
             self.busy += stop - begin
-            caller = _caller(calls, starts, deed)
+            caller = _caller(calls, starts, activity)
             if caller is None:
-                self.astray += stop - begin
+                self.unassigned += stop - begin
             else:
                 caller.device += stop - begin
         _add_idle(works, [call for call in calls if call.kernel.provider == CPU and not call.inner])
@@ -152,21 +155,21 @@ class _Reader(Mutable):
     def times(self, calls: list[_Call]) -> tuple[float, ...]:
         times: list[float] = [0] * len(self.positions)
         for call in calls:
-            took = call.time(self.clock) if self.deeds is None else call.shared_time()
+            took = call.time(self.clock) if self.activities is None else call.shared_time()
             times[self.positions[call.kernel]] += took
         return tuple(times)
 
 
-def _caller(calls: Sequence[_Call], starts: Sequence[int], deed: Deed) -> _Call | None:
+def _caller(calls: Sequence[_Call], starts: Sequence[int], activity: Activity) -> _Call | None:
     """Return the call that requested an activity of the device: the last to begin, because it is inside the others.
 
     Times of calls are truncated to microseconds. A request takes longer than one, so a request in one call cannot begin
     before the whole microsecond in which the next call begins.
     """
-    at = bisect_right(starts, deed.asked) - 1
+    at = bisect_right(starts, activity.requested) - 1
     while at >= 0:
         call = calls[at]
-        if deed.told <= call.start + call.host + _CUT:
+        if activity.returned <= call.start + call.host + _CUT:
             return call
         at -= 1
     return None
@@ -188,25 +191,26 @@ def _add_idle(works: Sequence[tuple[float, float]], calls: Sequence[_Call]) -> N
         call.device = max(rest, 0.0)
 
 
-def read_profile(path: Path, deeds: Sequence[Deed] | None = None) -> Profile:
+def read_profile(path: Path, activities: Sequence[Activity] | None = None) -> Profile:
     """Return the runs of one session, from the first to the last, without runs that are recorded only in part.
 
     Args:
         path: the file of the profile.
-        deeds: activities of the device, sorted by the time of the request, in microseconds since the profile began.
-            With them, a kernel's time is the device's; one on the processor gets the time in which the device is idle.
+        activities: activities of the device, sorted by the time of the request, in microseconds since the profile
+            began. With them, a kernel's time is the device's; one on the processor gets the time in which the device
+            is idle.
 
     Raises:
         TimingError: the file is no profile, or has its events in another order.
     """
-    reader = _Reader(deeds)
-    if deeds is not None:
+    reader = _Reader(activities)
+    if activities is not None:
         reader.clock = "device"
     try:
         for event in _events(path):
             if event["cat"] == "Node":
                 reader.node(event)
-            elif event["cat"] == "Kernel" and deeds is None:
+            elif event["cat"] == "Kernel" and activities is None:
                 reader.on_device(event)
             elif event["cat"] == "Session" and event["name"] == "model_run":
                 reader.end_run(event)
@@ -222,7 +226,7 @@ def read_profile(path: Path, deeds: Sequence[Deed] | None = None) -> Profile:
         runs=tuple(map(reader.times, reader.runs)),
         held_nbytes=tuple(reader.most),
         clock=reader.clock,
-        strays=reader.astray / reader.busy if reader.busy else 0.0,
+        unassigned_share=reader.unassigned / reader.busy if reader.busy else 0.0,
     )
 
 

@@ -41,7 +41,7 @@ class _Provider(Frozen):
     """Whether it runs CUDA kernels on an Nvidia GPU."""
     compiles: bool = False
     """Whether it compiles whole parts of the graph to one kernel each; onnxruntime refuses to write such a graph."""
-    rivals: tuple[str, ...] = ()
+    unsupported_options: tuple[str, ...] = ()
     """Options that would keep the profile from timing kernels, or that are addresses in memory."""
 
 
@@ -58,7 +58,9 @@ _POINTERS = (
 )
 _PROVIDERS = (
     _Provider("CPU", 'pip install "onnxledger[time]"', "time"),
-    _Provider("CUDA", _GPU, "time-gpu", _CUDA, cuda=True, rivals=("enable_cuda_graph", *_POINTERS)),
+    _Provider(
+        "CUDA", _GPU, "time-gpu", _CUDA, cuda=True, unsupported_options=("enable_cuda_graph", *_POINTERS)
+    ),
     _Provider(
         "Tensorrt",
         f"{_GPU}, {_TENSORRT}",
@@ -67,7 +69,7 @@ _PROVIDERS = (
         aliases=("trt",),
         then=("CUDA",),
         cuda=True,
-        rivals=("trt_cuda_graph_enable", *_POINTERS),
+        unsupported_options=("trt_cuda_graph_enable", *_POINTERS),
         compiles=True,
     ),
     _Provider(
@@ -77,11 +79,11 @@ _PROVIDERS = (
         aliases=("nvtensorrtrtx", "tensorrtrtx", "trtrtx"),
         then=("CUDA",),
         cuda=True,
-        rivals=("enable_cuda_graph", *_POINTERS),
+        unsupported_options=("enable_cuda_graph", *_POINTERS),
         compiles=True,
     ),
     _Provider("OpenVINO", _instead("onnxruntime-openvino"), compiles=True),
-    _Provider("ROCM", _instead("onnxruntime-rocm", ", which needs ROCm"), rivals=_POINTERS),
+    _Provider("ROCM", _instead("onnxruntime-rocm", ", which needs ROCm"), unsupported_options=_POINTERS),
     _Provider(
         "MIGraphX", _instead("onnxruntime-migraphx", ", which needs ROCm"), then=("ROCM",), compiles=True
     ),
@@ -103,7 +105,7 @@ _PROVIDERS = (
     _Provider("VitisAI", _BUILD, compiles=True),
     _Provider("WebNN", _BUILD, compiles=True),
 )
-_NAMED = {f"{provider.name}{_SUFFIX}": provider for provider in _PROVIDERS}
+_BY_NAME = {f"{provider.name}{_SUFFIX}": provider for provider in _PROVIDERS}
 
 
 def provider_name(text: str, known: Iterable[str] = ()) -> str:
@@ -118,7 +120,7 @@ def provider_name(text: str, known: Iterable[str] = ()) -> str:
     from analyzer.text import printable  # render imports this module
 
     names = {_plain(name): name for name in known}
-    for name, provider in _NAMED.items():
+    for name, provider in _BY_NAME.items():
         names |= dict.fromkeys((_plain(name), *provider.aliases), name)
     plain = _plain(text)
     if plain in names:
@@ -152,7 +154,7 @@ def chain(
     """
     if name == CPU:
         return [(CPU, {})]
-    then = _NAMED[name].then if name in _NAMED else ()
+    then = _BY_NAME[name].then if name in _BY_NAME else ()
     kin = {f"{other}{_SUFFIX}" for other in then} & set(available)
     device = {key: value for key, value in options if key == "device_id"}
     return [(name, dict(options)), *((other, dict(device)) for other in sorted(kin)), (CPU, {})]
@@ -170,7 +172,7 @@ def whole_chain(name: str, available: Iterable[str]) -> list[tuple[str, dict[str
 
 def binding_device(name: str) -> str | None:
     """Return I/O binding's name of the device that holds inputs before the clock starts; None for the host's memory."""
-    return "cuda" if name in _NAMED and _NAMED[name].cuda else None
+    return "cuda" if name in _BY_NAME and _BY_NAME[name].cuda else None
 
 
 def saves_graph(name: str) -> bool:
@@ -178,7 +180,7 @@ def saves_graph(name: str) -> bool:
 
     If it cannot and is asked to, it makes no session at all.
     """
-    return not (name in _NAMED and _NAMED[name].compiles)
+    return not (name in _BY_NAME and _BY_NAME[name].compiles)
 
 
 def blocking_environment(name: str) -> dict[str, str]:
@@ -187,7 +189,7 @@ def blocking_environment(name: str) -> dict[str, str]:
     The variables are read at the first use of the device, so the process has to be started with them. They stop the
     host from working ahead of the device, so nothing else should be measured in that process.
     """
-    if name in _NAMED and _NAMED[name].cuda:
+    if name in _BY_NAME and _BY_NAME[name].cuda:
         return {"CUDA_LAUNCH_BLOCKING": "1"}
     return {"AMD_SERIALIZE_KERNEL": "3"} if short_name(name) in {"migraphx", "rocm"} else {}
 
@@ -209,7 +211,7 @@ def check_installed(name: str, available: Iterable[str]) -> None:
 
 def missing(name: str) -> MissingExtraError | TimingError:
     """Return the error for a machine without onnxruntime; it does not advise to uninstall anything."""
-    provider = _NAMED.get(name, _NAMED[CPU])  # any onnxruntime can load a plug-in
+    provider = _BY_NAME.get(name, _BY_NAME[CPU])  # any onnxruntime can load a plug-in
     purpose = "timing a model" if name == CPU else f"timing a model on {short_name(name)}"
     if provider.extra:
         return MissingExtraError(provider.extra, "onnxruntime", purpose)
@@ -219,12 +221,12 @@ def missing(name: str) -> MissingExtraError | TimingError:
 
 def how_to_install(name: str) -> str:
     """Return how to make a provider available, as the end of a sentence."""
-    return _NAMED[name].install if name in _NAMED else "register its library with onnxruntime"
+    return _BY_NAME[name].install if name in _BY_NAME else "register its library with onnxruntime"
 
 
 def what_it_needs(name: str) -> str:
     """Return what an installed provider needs to start, as the end of a sentence."""
-    needs = _NAMED[name].needs if name in _NAMED else ""
+    needs = _BY_NAME[name].needs if name in _BY_NAME else ""
     return needs or "https://onnxruntime.ai/docs/execution-providers says what it needs of the machine"
 
 
@@ -253,7 +255,11 @@ def parse_options(name: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...
             raise UsageError(f'--provider-option "{shown}": {key} is given twice')
         if key == "device_id" and not re.fullmatch(r"[0-9]{1,4}", value):
             raise UsageError(f'--provider-option "{shown}": device_id is the number of a device, from 0')
-        if name in _NAMED and key in _NAMED[name].rivals and value.lower() not in {"0", "false"}:
+        if (
+            name in _BY_NAME
+            and key in _BY_NAME[name].unsupported_options
+            and value.lower() not in {"0", "false"}
+        ):
             raise UsageError(f'--provider-option "{shown}": {_why_not(key)}')
         options[key] = value
     return tuple(sorted(options.items()))

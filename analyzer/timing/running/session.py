@@ -158,9 +158,9 @@ def reason(log: str) -> str:
     """
     found: list[str] = []
     for line in _complaints(log):
-        said = _sentence(line)
-        if said and said not in found and any(cause in said for cause in _CAUSES):
-            found.append(said)
+        sentence = _sentence(line)
+        if sentence and sentence not in found and any(cause in sentence for cause in _CAUSES):
+            found.append(sentence)
     return _cut(" ".join(found))
 
 

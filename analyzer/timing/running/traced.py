@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from analyzer.model.operators import Kind, named
+from analyzer.model.operators import Kind, operators_of
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import as_taken, make_array
 from analyzer.timing.request import Feed
 
 _KERNEL_TIME = "_kernel_time"
-_HOLDERS = named(Kind.CONTROL)
+_HOLDERS = operators_of(Kind.CONTROL)
 _SMALL = "1024"
 """Least bytes of a tensor that is left out of the file of the graph that ran: smaller ones are needed for shapes."""
 
@@ -73,7 +73,7 @@ class Traced(msgspec.Struct, frozen=True):
     """Version of onnxruntime."""
     ran: str
     """File of the graph that ran."""
-    held: int | None
+    initial_nbytes: int | None
     """Bytes that the session requested before its first run; None if the profile does not say."""
     runs: tuple[TracedRun, ...]
 
@@ -93,7 +93,7 @@ def serve() -> None:
     os._exit(0)
 
 
-def trace(asked: Tracing) -> Traced:
+def trace(request: Tracing) -> Traced:
     """Run a model once at each point.
 
     Raises:
@@ -101,7 +101,7 @@ def trace(asked: Tracing) -> Traced:
     """
     import onnxruntime
 
-    folder = Path(asked.folder)
+    folder = Path(request.folder)
     ran = folder / "ran.onnx"
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -109,7 +109,7 @@ def trace(asked: Tracing) -> Traced:
     options.profile_file_prefix = str(folder / "profile")
     options.enable_mem_pattern = False
     options.intra_op_num_threads = 1
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, asked.level)
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, request.level)
     name = f"{ran.name}.data"
     Path(folder, name).symlink_to(os.devnull)
     options.optimized_model_filepath = str(ran)
@@ -117,11 +117,11 @@ def trace(asked: Tracing) -> Traced:
     options.add_session_config_entry(
         "session.optimized_model_external_initializers_min_size_in_bytes", _SMALL
     )
-    session = onnxruntime.InferenceSession(asked.path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(request.path, options, providers=["CPUExecutionProvider"])
     failed: dict[int, str] = {}
-    for place, feeds in enumerate(asked.points):
+    for place, feeds in enumerate(request.points):
         try:
-            arrays = {feed.name: make_array(feed, asked.seed) for feed in feeds}
+            arrays = {feed.name: make_array(feed, request.seed) for feed in feeds}
             session.run(None, as_taken(arrays, session))
         except Exception as error:  # noqa: BLE001 - as above
             failed[place] = f"{type(error).__name__}: {error}"
@@ -129,18 +129,18 @@ def trace(asked: Tracing) -> Traced:
     with profile.open(encoding="utf-8", errors="surrogateescape") as lines:
         calls = list(_runs(lines))
     profile.unlink()
-    held = next((_held(run[0]) for run in calls if run), None)
-    has_all = len(calls) == len(asked.points)  # some versions record a run that failed, some do not
+    initial_nbytes = next((_nbytes_before(run[0]) for run in calls if run), None)
+    has_all = len(calls) == len(request.points)  # some versions record a run that failed, some do not
     runs = iter(calls if not has_all else [run for place, run in enumerate(calls) if place not in failed])
     return Traced(
         onnxruntime.__version__,
         str(ran),
-        held,
+        initial_nbytes,
         tuple(
             TracedRun((), failed[place])
             if place in failed
-            else TracedRun(tuple(_nodes(next(runs, []), held)))
-            for place in range(len(asked.points))
+            else TracedRun(tuple(_nodes(next(runs, []), initial_nbytes)))
+            for place in range(len(request.points))
         ),
     )
 
@@ -160,14 +160,14 @@ def _runs(lines: Iterator[str]) -> Iterator[list[dict[str, Any]]]:
             events = []
 
 
-def _held(event: Mapping[str, Any]) -> int | None:
-    told = event["args"]
-    if "mem_bytes_requested_in_use" not in told:
+def _nbytes_before(event: Mapping[str, Any]) -> int | None:
+    arguments = event["args"]
+    if "mem_bytes_requested_in_use" not in arguments:
         return None
-    return int(told["mem_bytes_requested_in_use"]) - int(told["mem_requested_in_use_delta"])
+    return int(arguments["mem_bytes_requested_in_use"]) - int(arguments["mem_requested_in_use_delta"])
 
 
-def _nodes(events: list[dict[str, Any]], held: int | None) -> Iterator[TracedNode]:
+def _nodes(events: list[dict[str, Any]], initial_nbytes: int | None) -> Iterator[TracedNode]:
     """Yield the calls. Those that began after an If, Loop or Scan began, and ended before it, ran in it."""
     within: dict[int, int] = {}
     waiting: list[int] = []
@@ -177,17 +177,17 @@ def _nodes(events: list[dict[str, Any]], held: int | None) -> Iterator[TracedNod
                 within[waiting.pop()] = place
         waiting.append(place)
     for place, event in enumerate(events):
-        told = event["args"]
-        live = told.get("mem_bytes_requested_in_use")
+        arguments = event["args"]
+        live = arguments.get("mem_bytes_requested_in_use")
         yield TracedNode(
             event["name"].removesuffix(_KERNEL_TIME),
-            str(told.get("op_name", "")),
-            _typed(told.get("input_type_shape", ())),
-            _typed(told.get("output_type_shape", ())),
-            None if live is None or held is None else int(live) - held,
+            str(arguments.get("op_name", "")),
+            _typed(arguments.get("input_type_shape", ())),
+            _typed(arguments.get("output_type_shape", ())),
+            None if live is None or initial_nbytes is None else int(live) - initial_nbytes,
             within.get(place),
         )
 
 
-def _typed(told: Any) -> tuple[Typed, ...]:
-    return tuple((str(kind), tuple(dims)) for each in told for kind, dims in each.items())
+def _typed(type_shapes: Any) -> tuple[Typed, ...]:
+    return tuple((str(kind), tuple(dims)) for each in type_shapes for kind, dims in each.items())

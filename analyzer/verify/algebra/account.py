@@ -27,7 +27,7 @@ from analyzer.verify.verify import local_path, name_node
 
 _SEEDS = (0, 1, 2)
 """Seeds of the drawings that must agree."""
-_MOST_TOLD = 8
+_MOST_LISTED = 8
 NO_SIZE = "decisions by sizes that PyTorch does not make"
 QUOTIENTS = "divisions that PyTorch does not do, such as by a sum without its epsilon"
 """Texts for values that the algebra leaves open."""
@@ -63,20 +63,22 @@ def account_program(
 
 def _calls_of(result: Reconciliation, file: str, against: str) -> Calls:
     """Return the calls of the program from which a file was exported."""
-    several = result.manifest.calls
-    named = [calls for calls in several if calls.file == file] or list(several)
-    if len(named) != 1:
+    programs = result.manifest.calls
+    matching = [calls for calls in programs if calls.file == file] or list(programs)
+    if len(matching) != 1:
         why = (
-            f"it has the programs of {', '.join(calls.file for calls in several)}"
-            if named
+            f"it has the programs of {', '.join(calls.file for calls in programs)}"
+            if matching
             else "export again"
         )
         raise UsageError(
             f"--static: {against} has no calls of PyTorch for {file}: {why}; or leave --static out"
         )
-    if named[0].note or not named[0].calls:
-        raise UsageError(f"--static: {against} has no calls of PyTorch: {named[0].note}; leave --static out")
-    return named[0]
+    if matching[0].note or not matching[0].calls:
+        raise UsageError(
+            f"--static: {against} has no calls of PyTorch: {matching[0].note}; leave --static out"
+        )
+    return matching[0]
 
 
 class _Account(Mutable):
@@ -109,7 +111,7 @@ class _Account(Mutable):
                 whole.add(key)
             if node.position in changed:
                 self._count_changed(changed[node.position])
-            elif node.position not in state.settled or node.position in state.file.stopped:
+            elif node.position not in state.settled or node.position in state.file.unsupported:
                 why = next((state.file.why[name] for name in node.outputs if name in state.file.why), "")
                 self._leave(f"{name_node(node)} ({why})" if why else name_node(node))
             else:
@@ -167,10 +169,10 @@ class _Account(Mutable):
     def report(self, against: str, stamp: str | None) -> VerifyReport:
         """Return the report."""
         outputs = tuple(self._outputs())
-        is_apart = any(each.agreement.verdict is Verdict.DIFFERS for each in outputs)
+        is_different = any(each.agreement.verdict is Verdict.DIFFERS for each in outputs)
         sure = next((each.difference for each in self.changes if each.verdict is Verdict.DIFFERS), None)
         first = None
-        if sure is not None and is_apart:
+        if sure is not None and is_different:
             first = First(
                 sure.module, sure.node, f"{sure.node}: {sure.found}, and PyTorch has {sure.expected}"
             )
@@ -183,7 +185,7 @@ class _Account(Mutable):
             checked=sum(self.counts.values()),
             differences=tuple(change.difference for change in self.changes),
             inputs=(),
-            uncovered=tuple(self._tell()),
+            uncovered=tuple(self._describe_uncovered()),
             stamp=stamp,
         )
 
@@ -193,7 +195,7 @@ class _Account(Mutable):
             is_doubtful = any(theirs in state.drawing.program.doubtful for state in self.states)
             if not is_doubtful and all(name in state.same_outputs for state in self.states):
                 verdict = Verdict.NOT_COMPARED if self.decided_by else Verdict.SAME
-            elif (is_reached := self._is_reached(name)) or self.after.drawing.wanted:
+            elif (is_reached := self._is_reached(name)) or self.after.drawing.unsupported_prints:
                 leading = [change for change in self.changes if self._leads(change.node, name)]
                 sure = [change for change in leading if change.verdict is Verdict.DIFFERS]
                 if any(is_reached or change.is_before_stop for change in sure):
@@ -216,8 +218,8 @@ class _Account(Mutable):
 
     def _is_reached(self, name: str) -> bool:
         """Whether an output is the program's after all substitutions, or equal only since then, whatever it hides."""
-        is_mended = name in self.after.equal_outputs and name not in self.before.equal_outputs
-        return name in self.after.same_outputs or is_mended
+        is_corrected = name in self.after.equal_outputs and name not in self.before.equal_outputs
+        return name in self.after.same_outputs or is_corrected
 
     def _leads(self, start: Node, output: str) -> bool:
         """Whether an output depends on a node."""
@@ -232,16 +234,18 @@ class _Account(Mutable):
             pending += self.before.node_names(node)
         return False
 
-    def _tell(self) -> Iterator[str]:
-        told = ", ".join(f"{self.counts[kind]:,} {kind}" for kind in _KINDS)
-        yield f"nothing was run; operators: {told}"
+    def _describe_uncovered(self) -> Iterator[str]:
+        summary = ", ".join(f"{self.counts[kind]:,} {kind}" for kind in _KINDS)
+        yield f"nothing was run; operators: {summary}"
         if self.unjudged:
-            names = ", ".join(self.unjudged[:_MOST_TOLD])
+            names = ", ".join(self.unjudged[:_MOST_LISTED])
             rest = (
-                f", and {len(self.unjudged) - _MOST_TOLD:,} more" if len(self.unjudged) > _MOST_TOLD else ""
+                f", and {len(self.unjudged) - _MOST_LISTED:,} more"
+                if len(self.unjudged) > _MOST_LISTED
+                else ""
             )
-            many = format_many(len(self.unjudged), "operator")
-            yield f"no verdict on {many}, which PyTorch may compute in another form: {names}{rest}"
+            count = format_many(len(self.unjudged), "operator")
+            yield f"no verdict on {count}, which PyTorch may compute in another form: {names}{rest}"
         sizes = [
             ", ".join(
                 f"{name} {'x'.join(map(str, value.shape))}"
@@ -258,9 +262,9 @@ class _Account(Mutable):
             yield f"not proven: inputs that the file lacks, unless masks are 1 and all others 0: {', '.join(left)}"
         quotients = {name for state in self.states for name in state.quotients}
         hidden = {name for state in self.states for name in state.hidden}
-        for said, found in ((NO_SIZE, hidden - quotients), (QUOTIENTS, quotients)):
+        for text, found in ((NO_SIZE, hidden - quotients), (QUOTIENTS, quotients)):
             if found:
-                yield f"not proven: {said}: {', '.join(sorted(found)[:_MOST_TOLD])}"
+                yield f"not proven: {text}: {', '.join(sorted(found)[:_MOST_LISTED])}"
         if self.before.has_codes:
             yield "not proven: the rounding of weights to codes"
         yield "not proven: rounding, overflow, division by zero, fully masked rows of attention"

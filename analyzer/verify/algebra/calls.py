@@ -278,9 +278,9 @@ def tile(a: Algebra, value: Value, times: Sequence[int]) -> Value:
     a.bound(math.prod(shape_of(value)) * math.prod(times))
     rank = max(len(shape_of(value)), len(times))
     found = a.reshape(value, (*(1 for _ in range(rank - len(shape_of(value)))), *shape_of(value)))
-    for axis, many in enumerate(times, rank - len(times)):
-        if many != 1:
-            found = a.take(found, np.tile(np.arange(shape_of(found)[axis]), many), axis)
+    for axis, repeats in enumerate(times, rank - len(times)):
+        if repeats != 1:
+            found = a.take(found, np.tile(np.arange(shape_of(found)[axis]), repeats), axis)
     return found
 
 
@@ -531,11 +531,11 @@ def _scatter(
     value: Any = None,
     reduce: str | None = None,
 ) -> Value:
-    given = _array(src if value is None else value)
+    updates = _array(src if value is None else value)
     if isinstance(src, (bool, int, float)) or value is not None:
-        given = a.expand(_of_type(input, given), shape_of(index))
+        updates = a.expand(_of_type(input, updates), shape_of(index))
     reduction = places.NONE if reduce is None else _REDUCE[reduce]
-    return places.put_elements(a, input, dim, index, given, reduction)
+    return places.put_elements(a, input, dim, index, updates, reduction)
 
 
 @_operator("scatter_add", "scatter_add_")
@@ -565,8 +565,8 @@ def _index_copy(a: Algebra, input: Value, dim: int, index: Value, source: Value)
 
 @_operator("index_fill", "index_fill_")
 def _index_fill(a: Algebra, input: Value, dim: int, index: Value, value: Any) -> Value:
-    given = _of_type(input, _array(value))
-    return places.put_rows(a, input, [*[None] * _axis(input, dim), index], given)
+    fill = _of_type(input, _array(value))
+    return places.put_rows(a, input, [*[None] * _axis(input, dim), index], fill)
 
 
 @_operator("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
@@ -583,9 +583,11 @@ def _index_put(
     if len(indices) == 1 and mask is not None and getattr(mask, "kind", "") == "truth":
         if accumulate or math.prod(shape_of(values)) != 1:
             raise UnknownError("several values, or sums, put in by a computed mask")
-        given = a.reshape(values, ())
-        wide = a.reshape(mask, (*shape_of(mask), *(1 for _ in shape_of(input)[len(shape_of(mask)) :])))
-        return a.where(wide, given, input)
+        update = a.reshape(values, ())
+        expanded_mask = a.reshape(
+            mask, (*shape_of(mask), *(1 for _ in shape_of(input)[len(shape_of(mask)) :]))
+        )
+        return a.where(expanded_mask, update, input)
     return places.put_rows(a, input, indices, values, places.ADD if accumulate else places.NONE)
 
 
@@ -612,10 +614,10 @@ def _one_hot(a: Algebra, input: Value, num_classes: int = -1) -> Value:
 def _unfold(a: Algebra, input: Value, dimension: int, size: int, step: int) -> Value:
     axis = _axis(input, dimension)
     starts = np.arange(0, shape_of(input)[axis] - size + 1, step)
-    wide = a.take(input, (starts[:, None] + np.arange(size)).reshape(-1), axis)
+    flat_windows = a.take(input, (starts[:, None] + np.arange(size)).reshape(-1), axis)
     shape = shape_of(input)
-    apart = a.reshape(wide, (*shape[:axis], starts.size, size, *shape[axis + 1 :]))
-    return a.move(apart, lambda each: np.moveaxis(each, axis + 1, -1))
+    windows = a.reshape(flat_windows, (*shape[:axis], starts.size, size, *shape[axis + 1 :]))
+    return a.move(windows, lambda each: np.moveaxis(each, axis + 1, -1))
 
 
 # operators that create tensors
@@ -808,9 +810,9 @@ def _rsqrt(a: Algebra, input: Value) -> Value:
     return a.invert(a.function("sqrt", input))
 
 
-def _elementwise(name: str, said: str) -> None:
+def _elementwise(name: str, function_name: str) -> None:
     def compute(a: Algebra, input: Value) -> Value:
-        return a.function(said, input)
+        return a.function(function_name, input)
 
     OPERATORS[name] = compute
 
@@ -832,7 +834,7 @@ for _name in (
     *("asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh"),
 ):
     _elementwise(_name, _name)
-for _name, _said in (
+for _name, _function_name in (
     ("sigmoid", "sigmoid"),
     ("relu", "relu"),
     ("relu_", "relu"),
@@ -844,7 +846,7 @@ for _name, _said in (
     ("sgn", "sign"),
     ("softsign", "softsign"),
 ):
-    _elementwise(_name, _said)
+    _elementwise(_name, _function_name)
 
 
 @_operator("expm1")
@@ -870,12 +872,12 @@ def _mish(a: Algebra, input: Value) -> Value:
 @_operator("softplus")
 def _softplus(a: Algebra, input: Value, beta: Any = 1, threshold: Any = PLAIN_BEYOND) -> Value:
     """Compute softplus; PyTorch returns the input above a threshold, which from 20 on only changes rounding."""
-    wide = input if beta == 1 else a.multiply(input, _array(beta))
-    bent = a.function("softplus", wide)
-    bent = bent if beta == 1 else a.divide(bent, _array(beta))
+    scaled = input if beta == 1 else a.multiply(input, _array(beta))
+    found = a.function("softplus", scaled)
+    found = found if beta == 1 else a.divide(found, _array(beta))
     if threshold >= PLAIN_BEYOND:
-        return bent
-    return a.where(a.compare("greater", wide, number(threshold)), input, bent)
+        return found
+    return a.where(a.compare("greater", scaled, number(threshold)), input, found)
 
 
 @_operator("logsigmoid", "log_sigmoid")
@@ -936,8 +938,8 @@ def _exp2(a: Algebra, input: Value) -> Value:
 def _atan2(a: Algebra, input: Value, other: Value) -> Value:
     """Compute as converters do: the angle of the quotient, turned by half a circle where `other` is negative."""
     angle, zero, half = a.function("atan", a.divide(input, other)), number(0), number(math.pi)
-    turned = a.where(a.compare("greater", input, zero), a.add(angle, half), a.subtract(angle, half))
-    found = a.where(a.compare("less", other, zero), turned, angle)
+    shifted = a.where(a.compare("greater", input, zero), a.add(angle, half), a.subtract(angle, half))
+    found = a.where(a.compare("less", other, zero), shifted, angle)
     return a.where(a.function("isnan", found), zero, found)
 
 
@@ -1220,8 +1222,8 @@ def _diff(
 
 @_operator("linear")
 def _linear(a: Algebra, input: Value, weight: Value, bias: Value | None = None) -> Value:
-    turned = _t(a, weight) if len(shape_of(weight)) == 2 else weight
-    found = a.matmul(input, turned)
+    transposed = _t(a, weight) if len(shape_of(weight)) == 2 else weight
+    found = a.matmul(input, transposed)
     return found if bias is None else a.add(found, bias)
 
 
@@ -1255,11 +1257,11 @@ def _kron(a: Algebra, input: Value, other: Value) -> Value:
     """Multiply each element of one tensor by the whole other (torch.kron)."""
     rank = max(len(shape_of(input)), len(shape_of(other)))
     one, two = ((*(1 for _ in range(rank - len(shape_of(each)))), *shape_of(each)) for each in (input, other))
-    wide = a.multiply(
+    products = a.multiply(
         a.reshape(input, [size for each in one for size in (each, 1)]),
         a.reshape(other, [size for each in two for size in (1, each)]),
     )
-    return a.reshape(wide, [mine * yours for mine, yours in zip(one, two, strict=True)])
+    return a.reshape(products, [mine * theirs for mine, theirs in zip(one, two, strict=True)])
 
 
 @_operator("einsum")
@@ -1597,9 +1599,9 @@ def _nearest(
     scales = scale_factors if isinstance(scale_factors, list) else [*filter(None, (scale_factors, *more))]
     for at in range(len(shape_of(input)) - 2):
         size = shape_of(input)[2 + at]
-        many = int(output_size[at]) if output_size else math.floor(size * float(scales[at]))
-        by = 1 / float(scales[at]) if scales else size / many
-        index = np.minimum(np.floor(np.arange(many) * by).astype(np.int64), size - 1)
+        count = int(output_size[at]) if output_size else math.floor(size * float(scales[at]))
+        by = 1 / float(scales[at]) if scales else size / count
+        index = np.minimum(np.floor(np.arange(count) * by).astype(np.int64), size - 1)
         found = a.take(found, index, 2 + at)
     return found
 
@@ -1609,16 +1611,16 @@ def _interpolating(names: Sequence[str], mode: str) -> None:
         a: Algebra, input: Value, output_size: Any, align_corners: bool, scale_factors: Any = None, *more: Any
     ) -> Value:
         rank = len(shape_of(input)) - 2
-        told: list[Any] = scale_factors if isinstance(scale_factors, list) else [scale_factors, *more]
-        scales: list[Any] = [None] * rank if all(each is None for each in told) else told
+        factors: list[Any] = scale_factors if isinstance(scale_factors, list) else [scale_factors, *more]
+        scales: list[Any] = [None] * rank if all(each is None for each in factors) else factors
         found = input
         for at in range(rank):
             size = shape_of(input)[2 + at]
             scale = scales[at]
-            many = int(output_size[at]) if output_size else math.floor(size * float(scale))
-            way = resizing.Way(mode, "align_corners" if align_corners else "half_pixel")
+            count = int(output_size[at]) if output_size else math.floor(size * float(scale))
+            interpolation = resizing.Interpolation(mode, "align_corners" if align_corners else "half_pixel")
             found = resizing.resize(
-                a, found, 2 + at, many, many / size if scale is None else float(scale), way
+                a, found, 2 + at, count, count / size if scale is None else float(scale), interpolation
             )
         return found
 
@@ -1633,11 +1635,11 @@ _interpolating(("upsample_bicubic2d",), "cubic")
 # truth values
 
 
-def _comparison(names: Sequence[str], said: str) -> None:
+def _comparison(names: Sequence[str], comparison: str) -> None:
     def compute(a: Algebra, input: Any, other: Any) -> Any:
         if _plain(input, other):
-            return bool(getattr(np, said)(input, other))
-        return a.compare(said, _array(input), _array(other))
+            return bool(getattr(np, comparison)(input, other))
+        return a.compare(comparison, _array(input), _array(other))
 
     for name in names:
         OPERATORS[name] = compute
@@ -1654,11 +1656,11 @@ for _names, _word in (
     _comparison(_names, _word)
 
 
-def _connective(names: Sequence[str], said: str) -> None:
+def _connective(names: Sequence[str], connective: str) -> None:
     def compute(a: Algebra, input: Any, other: Any) -> Any:
         if _plain(input, other):
-            return {"and": input & other, "or": input | other, "xor": input ^ other}[said]
-        return a.combine(said, _array(input), _array(other))
+            return {"and": input & other, "or": input | other, "xor": input ^ other}[connective]
+        return a.combine(connective, _array(input), _array(other))
 
     for name in names:
         OPERATORS[name] = compute

@@ -24,7 +24,7 @@ from analyzer.verify.algebra.values import Field, UnknownError, Value, is_known,
 from analyzer.verify.algebra.watched import print_of
 from analyzer.verify.record import Difference, Verdict
 from analyzer.verify.verify import name_node
-from analyzer.verify.weights import SAID
+from analyzer.verify.weights import REASONS
 
 _MOST_CHANGES = 32
 _MOST_NODES = 48
@@ -60,7 +60,7 @@ def find_changes(state: State) -> tuple[list[Change], State]:
     return (
         found
         if found[1].is_same
-        else max((found, _follow(state, reals, by_parameters=False)), key=lambda each: each[1].rightness)
+        else max((found, _follow(state, reals, by_parameters=False)), key=lambda each: each[1].score)
     )
 
 
@@ -76,51 +76,55 @@ def _follow(state: State, reals: Reals, *, by_parameters: bool) -> tuple[list[Ch
 
 
 def _next_change(state: State, reals: Reals, by_parameters: bool) -> tuple[Change | None, State | None]:
-    nodes = _not_right(state)
+    nodes = _find_unsettled(state)
     first = [node for node, depth in nodes if not depth]
     for node in first:
-        best = _best(state, node)
+        best = _find_best(state, node)
         if best is not None:
             return _change(state, reals, node, *best)
     for node in first if by_parameters else ():
-        named = _by_parameter(state, node)
-        if named is not None:
+        origin = _find_by_parameter(state, node)
+        if origin is not None:
             after = State(
                 state.result,
                 state.calls,
                 state.drawing,
-                {**state.given, (node.position, 0): named.value},
+                {**state.substituted, (node.position, 0): origin.value},
                 state,
             )
-            return _change(state, reals, node, named, named.value, after)
+            return _change(state, reals, node, origin, origin.value, after)
     for node in (node for node, depth in nodes if depth):
-        best = _best(state, node)
+        best = _find_best(state, node)
         if best is not None:
             return _change(state, reals, node, *best)
     return None, None
 
 
 def _change(
-    state: State, reals: Reals, node: Node, origin: Origin | None, put: Value, after: State
+    state: State, reals: Reals, node: Node, origin: Origin | None, replacement: Value, after: State
 ) -> tuple[Change, State]:
-    difference = _describe(state, node, origin, put)
-    is_open = state.is_ambiguous or _is_of_stop(state, node, put) or not _is_met(state, node, origin)
+    difference = _describe(state, node, origin, replacement)
+    is_open = (
+        state.is_ambiguous
+        or _may_be_unsupported(state, node, replacement)
+        or not _has_unsupported_calls(state, node, origin)
+    )
     is_sure = not (state.has_codes or is_open) and (
-        reals.differ(state, node, origin, put)
+        reals.is_different(state, node, origin, replacement)
         or (
             origin is not None
             and difference.kind == "attribute"
             and _has_other_number(state, node, origin.call)
         )
     )
-    is_told = difference.kind == "weight" or difference.found.endswith(_EXCHANGED)
-    is_told = is_told or (origin is not None and _has_other_number(state, node, origin.call))
-    is_before_stop = is_told and len(after.met) > len(state.met)
+    is_identified = difference.kind == "weight" or difference.found.endswith(_EXCHANGED)
+    is_identified = is_identified or (origin is not None and _has_other_number(state, node, origin.call))
+    is_before_stop = is_identified and len(after.shared_prints) > len(state.shared_prints)
     verdict = Verdict.DIFFERS if is_sure else Verdict.NOT_COMPARED
     return Change(node, origin, verdict, difference, is_before_stop), after
 
 
-def _is_met(state: State, node: Node, origin: Origin | None) -> bool:
+def _has_unsupported_calls(state: State, node: Node, origin: Origin | None) -> bool:
     """Whether the file has each unsupported call on which a difference depends, with the same inputs."""
     if not state.drawing.program.doubtful:
         return True
@@ -131,16 +135,18 @@ def _is_met(state: State, node: Node, origin: Origin | None) -> bool:
         for each in (origin, *before)
         if each is not None
     ]
-    return frozenset().union(*doubts) <= set(state.stood.values())
+    return frozenset().union(*doubts) <= set(state.identified_calls.values())
 
 
-def _is_of_stop(state: State, node: Node, put: Value) -> bool:
+def _may_be_unsupported(state: State, node: Node, replacement: Value) -> bool:
     """Whether a node may be part of an unsupported operator: its inputs or its result were taken for such a result."""
-    if print_of(put) in state.drawing.assumed:
+    if print_of(replacement) in state.drawing.assumed:
         return True
     for each in _region(state, node):
         values = (state.file.values[name] for name in each.inputs if name in state.file.values)
-        if each.position in state.file.stopped or not state.drawing.assumed.isdisjoint(map(print_of, values)):
+        if each.position in state.file.unsupported or not state.drawing.assumed.isdisjoint(
+            map(print_of, values)
+        ):
             return bool(state.drawing.assumed)
     return False
 
@@ -155,8 +161,8 @@ def _has_other_number(state: State, node: Node, call: Call) -> bool:
     if state.a.is_half:
         return False
     mine = [*_numbers_of(node, state.file.values)]
-    yours = [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, float)]
-    return len(mine) == len(yours) == 1 and not math.isclose(mine[0], yours[0], rel_tol=_ROUNDED)
+    theirs = [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, float)]
+    return len(mine) == len(theirs) == 1 and not math.isclose(mine[0], theirs[0], rel_tol=_ROUNDED)
 
 
 def _numbers_of(node: Node, values: Mapping[str, Value]) -> Iterator[float]:
@@ -170,30 +176,34 @@ def _numbers_of(node: Node, values: Mapping[str, Value]) -> Iterator[float]:
                 yield float(array.item())
 
 
-def _best(state: State, node: Node) -> tuple[Origin | None, Value, State] | None:
+def _find_best(state: State, node: Node) -> tuple[Origin | None, Value, State] | None:
     """Return the substitution at a node after which most values are right; None if none helps."""
     value = state.results.get((node.position, 0))
     best: tuple[Origin | None, Value, State] | None = None
-    least = state.rightness
-    for origin, put in () if value is None else _candidates(state, node, value):
-        if not _promises(state, node, put):
+    least = state.score
+    for origin, replacement in () if value is None else _candidates(state, node, value):
+        if not _helps(state, node, replacement):
             continue
         after = State(
-            state.result, state.calls, state.drawing, {**state.given, (node.position, 0): put}, state
+            state.result,
+            state.calls,
+            state.drawing,
+            {**state.substituted, (node.position, 0): replacement},
+            state,
         )
-        if after.rightness > least + (origin is not None):
-            least = after.rightness
-            best = origin, put, after
+        if after.score > least + (origin is not None):
+            least = after.score
+            best = origin, replacement, after
             if after.is_same:
                 break
     return best
 
 
-def _by_parameter(state: State, node: Node) -> Origin | None:
+def _find_by_parameter(state: State, node: Node) -> Origin | None:
     """Return the only call that reads a parameter of the node, if the call's result is nowhere in the file."""
     value = state.results.get((node.position, 0))
-    held = {state.parameters[name] for name in state.node_names(node) if name in state.parameters}
-    if value is None or not held:
+    parameter_names = {state.parameters[name] for name in state.node_names(node) if name in state.parameters}
+    if value is None or not parameter_names:
         return None
     found = [
         origin
@@ -201,27 +211,27 @@ def _by_parameter(state: State, node: Node) -> Origin | None:
         if origin.step is None
         and key not in state.found
         and shape_of(origin.value) == shape_of(value)
-        and held.intersection(tensors_of(origin.call))
+        and parameter_names.intersection(tensors_of(origin.call))
     ]
     return found[0] if len(found) == 1 else None
 
 
-def _not_right(state: State) -> list[tuple[Node, int]]:
+def _find_unsettled(state: State) -> list[tuple[Node, int]]:
     """Return the nodes that are not settled, each with the number of such nodes before it; near ones come first."""
-    open_ones: dict[int, int] = {}
+    unsettled: dict[int, int] = {}
     found = []
     for node in state.graph.nodes:
         if node.position in state.settled:
             continue
         depths = [
-            open_ones[maker.position]
+            unsettled[maker.position]
             for name in state.node_names(node)
-            if (maker := state.makers.get(name)) is not None and maker.position in open_ones
+            if (maker := state.makers.get(name)) is not None and maker.position in unsettled
         ]
-        open_ones[node.position] = max(depths, default=-1) + 1
+        unsettled[node.position] = max(depths, default=-1) + 1
         found.append(node)
-    found.sort(key=lambda node: (open_ones[node.position] > _NEAR, node.position))
-    return [(node, open_ones[node.position]) for node in found[:_MOST_NODES]]
+    found.sort(key=lambda node: (unsettled[node.position] > _NEAR, node.position))
+    return [(node, unsettled[node.position]) for node in found[:_MOST_NODES]]
 
 
 def _candidates(state: State, node: Node, value: Value) -> Iterator[tuple[Origin | None, Value]]:
@@ -229,9 +239,9 @@ def _candidates(state: State, node: Node, value: Value) -> Iterator[tuple[Origin
     scope = state.ledger.node_scopes.get(node.place) or ""
     shape = shape_of(value)
     for name in dict.fromkeys(state.node_names(node)):
-        given = state.file.values.get(name)
-        if isinstance(given, Field) and shape_of(given) == shape:
-            yield None, given
+        operand = state.file.values.get(name)
+        if isinstance(operand, Field) and shape_of(operand) == shape:
+            yield None, operand
     size = elements_in(shape)
     left = [
         origin
@@ -243,36 +253,36 @@ def _candidates(state: State, node: Node, value: Value) -> Iterator[tuple[Origin
         yield origin, origin.value
 
 
-def _promises(state: State, node: Node, put: Value) -> bool:
+def _helps(state: State, node: Node, replacement: Value) -> bool:
     """Whether a substitution at a node makes a following value right that was not before."""
     theirs = dict(state.pairs)
     for name in filter(None, node.outputs[:1]):
         if name in theirs:
             value = state.drawing.program.value(theirs[name])
-            if value is not None and state.a.same(put, value):
+            if value is not None and state.a.same(replacement, value):
                 return True
-    if print_of(put) in state.drawing.wanted and any(
-        reader.position in state.file.stopped
+    if print_of(replacement) in state.drawing.unsupported_prints and any(
+        reader.position in state.file.unsupported
         for name in node.outputs
         for reader in state.readers.get(name, ())
     ):
         return True
-    promised = False
+    is_helpful = False
 
-    def see(other: Node, place: int, value: Value) -> Value:
-        nonlocal promised
+    def substitute(other: Node, place: int, value: Value) -> Value:
+        nonlocal is_helpful
         if (other.position, place) == (node.position, 0):
-            return put
-        value = state.given.get((other.position, place), value)
+            return replacement
+        value = state.substituted.get((other.position, place), value)
         keys = [print_of(value), *(print_of(step.value) for step in state.a.taken())]
-        promised = promised or any(
+        is_helpful = is_helpful or any(
             key is not None and key in state.drawing.origins and key not in state.found for key in keys
         )
         return value
 
     state.a.taken()
-    state.file.again(state.a, see, {node.position}, _NEAR)
-    return promised
+    state.file.again(state.a, substitute, {node.position}, _NEAR)
+    return is_helpful
 
 
 def is_near(one: str, other: str) -> bool:
@@ -283,12 +293,12 @@ def is_near(one: str, other: str) -> bool:
 # in words
 
 
-def _describe(state: State, node: Node, origin: Origin | None, put: Value) -> Difference:
+def _describe(state: State, node: Node, origin: Origin | None, replacement: Value) -> Difference:
     """Describe the difference between a node and the value that belongs in its place."""
     module = state.ledger.node_scopes.get(node.place) or (origin.call.module if origin is not None else None)
     region = [*_region(state, node)]
     kind, parameter, expected, found = _differing(state, node, origin, region)
-    if kind != "weight" and _is_exchanged(state, node, put):
+    if kind != "weight" and _is_exchanged(state, node, replacement):
         kind, found = "input", f"{node.op_type}{_EXCHANGED}"
     reads = [name for each in region for name in state.node_names(each) if name in state.parameters]
     if not reads and kind == "input":
@@ -296,22 +306,22 @@ def _describe(state: State, node: Node, origin: Origin | None, put: Value) -> Di
     return Difference(module, parameter, name_node(node), kind, expected, found, tuple(dict.fromkeys(reads)))
 
 
-def _is_exchanged(state: State, node: Node, put: Value) -> bool:
+def _is_exchanged(state: State, node: Node, replacement: Value) -> bool:
     """Whether the node would compute the expected value with two of its operands exchanged."""
     values = [state.file.values.get(name) if name else None for name in node.inputs]
     opset = dict(state.ledger.model.opsets).get("ai.onnx", 0)
     for one, two in ((0, 1), (1, 2)):
         if len(values) <= two or values[one] is None or values[two] is None:
             continue
-        turned = [*values]
-        turned[one], turned[two] = turned[two], turned[one]
+        exchanged = [*values]
+        exchanged[one], exchanged[two] = exchanged[two], exchanged[one]
         try:
-            made = operate(Operation(state.a, node, turned, None, opset))[0]
+            made = operate(Operation(state.a, node, exchanged, None, opset))[0]
         except (UnknownError, ValueError, TypeError, IndexError, AttributeError):
             continue
         finally:
             state.a.taken()
-        if made is not None and state.a.same(made, put):
+        if made is not None and state.a.same(made, replacement):
             return True
     return False
 
@@ -326,7 +336,7 @@ def _read_before(state: State, node: Node) -> Iterator[str]:
             if maker is None or maker.position in seen or len(seen) >= _MOST_NODES:
                 continue
             seen.add(maker.position)
-            own = [held for held in state.node_names(maker) if held in state.parameters]
+            own = [parameter for parameter in state.node_names(maker) if parameter in state.parameters]
             yield from own
             if not own:
                 pending.append(maker)
@@ -342,13 +352,13 @@ def _differing(
             line = lines.get(name)
             if line is not None and line.line in UNBALANCED:
                 expected = "nothing there" if line.parameter is None else line.parameter
-                return "weight", name, expected, SAID.get(line.line, line.line.value)
-    told = [each for each in region if each.op_type not in MOVES] or region
-    said = ", ".join(_say_node(each, state.file.values) for each in told)
+                return "weight", name, expected, REASONS.get(line.line, line.line.value)
+    shown = [each for each in region if each.op_type not in MOVES] or region
+    found = ", ".join(_describe_node(each, state.file.values) for each in shown)
     if origin is None:
-        return "operator", None, "nothing there", said
+        return "operator", None, "nothing there", found
     call = origin.call
-    theirs = _say_call(call)
+    theirs = _describe_call(call)
     own = [*tensors_of(call)]
     before = [maker for name in state.node_names(node) if (maker := state.makers.get(name)) is not None]
     for each in (*region, *(maker for maker in before if _is_of_another(state, maker, call))):
@@ -357,20 +367,20 @@ def _differing(
             if parameter is not None and own and parameter not in own:
                 return "weight", name, " and ".join(own), f"reads {parameter}"
     if _reads_other(state, node, origin):
-        return "input", None, theirs, f"{said} of another value"
+        return "input", None, theirs, f"{found} of another value"
     alike = node.op_type.lower().replace("normalization", "norm") == call.operator.replace("_", "")
-    if alike and _is_told_alike(state, node, call):
-        return "input", None, theirs, f"{said} of another value, or of its transpose"
-    return ("attribute" if alike else "operator"), None, theirs, said
+    if alike and _has_same_numbers(state, node, call):
+        return "input", None, theirs, f"{found} of another value, or of its transpose"
+    return ("attribute" if alike else "operator"), None, theirs, found
 
 
-def _is_told_alike(state: State, node: Node, call: Call) -> bool:
+def _has_same_numbers(state: State, node: Node, call: Call) -> bool:
     """Whether an operator and a call have the same numbers, so that only their inputs can differ."""
     mine = [each for each in node.settings.values() if isinstance(each, float)]
     mine += [*node.integers.values(), *_numbers_of(node, state.file.values)]
-    told = [*call.args, *call.kwargs.values()]
-    yours = [each for each in told if isinstance(each, (int, float)) and not isinstance(each, bool)]
-    return sorted(map(float, set(mine))) == sorted(map(float, set(yours)))
+    arguments = [*call.args, *call.kwargs.values()]
+    theirs = [each for each in arguments if isinstance(each, (int, float)) and not isinstance(each, bool)]
+    return sorted(map(float, set(mine))) == sorted(map(float, set(theirs)))
 
 
 def _is_of_another(state: State, node: Node, call: Call) -> bool:
@@ -402,14 +412,14 @@ def _reads_other(state: State, node: Node, origin: Origin) -> bool:
     values = [state.file.values.get(name) for name in node.inputs if name and name not in state.tensors]
     mine = {print_of(value) for value in values if isinstance(value, Field)}
     if origin.step is not None:
-        yours = {print_of(value) for value in origin.step.args if isinstance(value, Field)}
+        theirs = {print_of(value) for value in origin.step.args if isinstance(value, Field)}
     else:
-        yours = set()
+        theirs = set()
         for arg in values_in(origin.call):
             value = state.drawing.program.value(arg)
             if isinstance(value, Field):
-                yours.add(print_of(value))
-    return bool(mine and yours) and not mine <= yours and (origin.step is None or len(mine) == len(yours))
+                theirs.add(print_of(value))
+    return bool(mine and theirs) and not mine <= theirs and (origin.step is None or len(mine) == len(theirs))
 
 
 def values_in(call: Call) -> Iterator[str]:
@@ -430,27 +440,31 @@ def tensors_of(call: Call) -> Iterator[str]:
             yield each["tensor"]
 
 
-def _say_node(node: Node, values: Mapping[str, Value]) -> str:
+def _describe_node(node: Node, values: Mapping[str, Value]) -> str:
     """Return an operator with its attributes and the numbers among its inputs, in words."""
     settings = {**node.integers, **node.settings}
-    told = [f"{name} {_say(value)}" for name, value in sorted(settings.items())]
+    details = [f"{name} {_format_value(value)}" for name, value in sorted(settings.items())]
     for name in node.inputs:
         value = values.get(name)
         if value is not None and is_known(value) and np.asarray(value).size == 1:
-            told.append(_say(np.asarray(value).item()))
-    return f"{node.op_type} ({', '.join(told)})" if told else node.op_type
+            details.append(_format_value(np.asarray(value).item()))
+    return f"{node.op_type} ({', '.join(details)})" if details else node.op_type
 
 
-def _say_call(call: Call) -> str:
+def _describe_call(call: Call) -> str:
     """Return a call with its numbers, in words."""
-    told = [_say(each) for each in call.args if isinstance(each, (int, float)) and not isinstance(each, bool)]
-    told += [
-        f"{name} {_say(each)}"
+    details = [
+        _format_value(each)
+        for each in call.args
+        if isinstance(each, (int, float)) and not isinstance(each, bool)
+    ]
+    details += [
+        f"{name} {_format_value(each)}"
         for name, each in sorted(call.kwargs.items())
         if isinstance(each, (int, float, str))
     ]
-    return f"{call.operator} ({', '.join(told)})" if told else call.operator
+    return f"{call.operator} ({', '.join(details)})" if details else call.operator
 
 
-def _say(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)

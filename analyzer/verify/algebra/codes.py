@@ -30,14 +30,14 @@ def decoded(a: Algebra, value: Value, scale: Value | None, zero: Value | None) -
     """Decode codes."""
     if scale is None:
         raise UnknownError("codes without a scale")
-    if isinstance(value, Coded) and _is_by(value.zero, zero) and _is_by(value.scale, scale):
+    if isinstance(value, Coded) and _is_same_scale(value.zero, zero) and _is_same_scale(value.scale, scale):
         return value.of
     return a.multiply(less(a, value, zero), scale)
 
 
 def less(a: Algebra, value: Value, zero: Value | None) -> Value:
     """Subtract the zero point from codes."""
-    if isinstance(value, Coded) and _is_by(value.zero, zero):
+    if isinstance(value, Coded) and _is_same_scale(value.zero, zero):
         return a.divide(value.of, value.scale)
     value = a.cast(value, "f", np.float32)
     if zero is None or (is_known(zero) and not np.asarray(zero).any()):
@@ -45,15 +45,15 @@ def less(a: Algebra, value: Value, zero: Value | None) -> Value:
     return a.subtract(value, a.cast(zero, "f", np.float32))
 
 
-def _is_by(mine: Array, told: Value | None) -> bool:
+def _is_same_scale(stored: Array, operand: Value | None) -> bool:
     """Whether a scale or zero point is that of the codes; an absent one is 0."""
-    if told is None:
-        return not mine.any()
-    if not is_known(told):
+    if operand is None:
+        return not stored.any()
+    if not is_known(operand):
         return False
-    array = np.asarray(told, np.float32)
-    one, other = np.broadcast_arrays(mine, array)
-    return array.ndim <= mine.ndim and bool(np.array_equal(one, other))
+    array = np.asarray(operand, np.float32)
+    one, other = np.broadcast_arrays(stored, array)
+    return array.ndim <= stored.ndim and bool(np.array_equal(one, other))
 
 
 def by_rows(a: Algebra, value: Value | None) -> Value | None:
@@ -114,7 +114,7 @@ def unpacked(
         zeros = parts.reshape(outputs, -1)[:, :count]
     elif zero is not None:
         zeros = a.reshape(zero, (outputs, count))
-    wide = [
+    expanded = [
         spread(a, each, (outputs, inputs), 1, block) for each in (a.reshape(scale, (outputs, count)), zeros)
     ]
-    return decoded(a, value, *wide)
+    return decoded(a, value, *expanded)

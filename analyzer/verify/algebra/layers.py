@@ -43,10 +43,10 @@ def gelu(a: Algebra, value: Value, approximate: str) -> Value:
     if approximate == "tanh":
         cubed = a.multiply(number(0.044715), a.raise_to(value, number(3)))
         inner = a.multiply(number(math.sqrt(2 / math.pi)), a.add(value, cubed))
-        bent = a.function("tanh", inner)
+        activated = a.function("tanh", inner)
     else:
-        bent = a.function("erf", a.multiply(value, number(math.sqrt(0.5))))
-    return a.multiply(a.multiply(value, _HALF), a.add(bent, number(1)))
+        activated = a.function("erf", a.multiply(value, number(math.sqrt(0.5))))
+    return a.multiply(a.multiply(value, _HALF), a.add(activated, number(1)))
 
 
 SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -122,11 +122,11 @@ def group_norm(
 ) -> Value:
     """Apply group normalization (Wu and He 2018)."""
     shape = shape_of(value)
-    apart = a.reshape(value, (shape[0], groups, -1))
-    found = a.reshape(normalize(a, apart, (2,), epsilon), shape)
-    wide = _channels(value, len(shape))
-    found = found if weight is None else a.multiply(found, a.reshape(weight, wide))
-    return found if bias is None else a.add(found, a.reshape(bias, wide))
+    grouped = a.reshape(value, (shape[0], groups, -1))
+    found = a.reshape(normalize(a, grouped, (2,), epsilon), shape)
+    broadcast_shape = _channels(value, len(shape))
+    found = found if weight is None else a.multiply(found, a.reshape(weight, broadcast_shape))
+    return found if bias is None else a.add(found, a.reshape(bias, broadcast_shape))
 
 
 def weight_norm(a: Algebra, v: Value, g: Value, axis: int | None) -> Value:
@@ -215,8 +215,8 @@ def _shifted(
 ) -> Any:
     """Return the elements at one place of every window."""
     parts = tuple(
-        slice(place * step, place * step + (many - 1) * jump + 1, jump)
-        for place, many, jump, step in zip(at, count, stride, dilation, strict=True)
+        slice(place * step, place * step + (length - 1) * jump + 1, jump)
+        for place, length, jump, step in zip(at, count, stride, dilation, strict=True)
     )
     return elements[(..., *parts)]
 
@@ -234,25 +234,28 @@ def convolve(
     """Convolve over any number of axes: (batch, channels, ...) by (channels out, channels / groups, ...)."""
     kernel = shape_of(weight)[2:]
     ring = _Ring(is_known(value) and is_known(weight))
-    given = ring.of(a, _padded(a, value, pads))
-    count = windows(given.shape[2:], kernel, stride, dilation)
-    batch, channels = given.shape[:2]
+    padded = ring.of(a, _padded(a, value, pads))
+    count = windows(padded.shape[2:], kernel, stride, dilation)
+    batch, channels = padded.shape[:2]
     out = shape_of(weight)[0]
-    given = given.reshape(batch, groups, channels // groups, *given.shape[2:])
+    padded = padded.reshape(batch, groups, channels // groups, *padded.shape[2:])
     found = ring.zeros((batch, out, *count))
     if isinstance(weight, Factored):
         for first, second, *rest in weight.terms:
             shape = (-1, *(1 for _ in kernel))
-            sums = (given * second.reshape(shape) % _P).sum(axis=2, dtype=np.uint64) % _P
+            sums = (padded * second.reshape(shape) % _P).sum(axis=2, dtype=np.uint64) % _P
             for axis, vector in enumerate(rest):
                 ones = [1] * len(kernel)
                 ones[axis] = kernel[axis]
-                many = [*sums.shape[2:]]
-                many[axis] = count[axis]
+                lengths = [*sums.shape[2:]]
+                lengths[axis] = count[axis]
                 jump, step = [1] * len(kernel), [1] * len(kernel)
                 jump[axis], step[axis] = stride[axis], dilation[axis]
                 sums = (
-                    sum(_shifted(sums, at, many, jump, step) * vector[at[axis]] % _P for at in _places(ones))
+                    sum(
+                        _shifted(sums, at, lengths, jump, step) * vector[at[axis]] % _P
+                        for at in _places(ones)
+                    )
                     % _P
                 )
             spread = np.repeat(sums, out // groups, axis=1)
@@ -260,13 +263,13 @@ def convolve(
     else:
         dense = ring.of(a, weight).reshape(groups, out // groups, channels // groups, *kernel)
         for at in _places(kernel):
-            piece = _shifted(given, at, count, stride, dilation).reshape(
+            piece = _shifted(padded, at, count, stride, dilation).reshape(
                 batch, groups, channels // groups, -1
             )
             made = ring.product(dense[(..., *at)], piece)
             found = ring.less(found + made.reshape(batch, out, *count))
-    made_of = ring.made(found)
-    return made_of if bias is None else a.add(made_of, a.reshape(bias, (1, -1, *(1 for _ in kernel))))
+    output = ring.made(found)
+    return output if bias is None else a.add(output, a.reshape(bias, (1, -1, *(1 for _ in kernel))))
 
 
 def convolve_back(
@@ -283,11 +286,11 @@ def convolve_back(
     """Apply a transposed convolution: (batch, channels, ...) by (channels, channels out / groups, ...)."""
     kernel = shape_of(weight)[2:]
     ring = _Ring(is_known(value) and is_known(weight))
-    given = ring.of(a, value)
-    batch, channels = given.shape[:2]
-    sizes = given.shape[2:]
+    elements = ring.of(a, value)
+    batch, channels = elements.shape[:2]
+    sizes = elements.shape[2:]
     each = shape_of(weight)[1]
-    given = given.reshape(batch, groups, channels // groups, -1)
+    elements = elements.reshape(batch, groups, channels // groups, -1)
     dense = ring.of(a, weight).reshape(groups, channels // groups, each, *kernel)
     whole = [
         (size - 1) * jump + (width - 1) * step + 1 + more
@@ -295,14 +298,14 @@ def convolve_back(
     ]
     found = ring.zeros((batch, groups * each, *whole))
     for at in _places(kernel):
-        made = ring.product(np.swapaxes(dense[(..., *at)], -1, -2), given).reshape(
+        made = ring.product(np.swapaxes(dense[(..., *at)], -1, -2), elements).reshape(
             batch, groups * each, *sizes
         )
         view = _shifted(found, at, sizes, stride, dilation)
         view[...] = ring.less(view + made)
     parts = tuple(slice(first, size - last) for (first, last), size in zip(pads, whole, strict=True))
-    made_of = ring.made(found[(..., *parts)])
-    return made_of if bias is None else a.add(made_of, a.reshape(bias, (1, -1, *(1 for _ in kernel))))
+    output = ring.made(found[(..., *parts)])
+    return output if bias is None else a.add(output, a.reshape(bias, (1, -1, *(1 for _ in kernel))))
 
 
 def max_pool(
@@ -316,8 +319,8 @@ def max_pool(
     """Return the maximum of each window; padding never counts."""
     if is_known(value):
         array = np.pad(np.asarray(value, np.float64), [(0, 0), (0, 0), *pads], constant_values=-np.inf)
-        many = windows(array.shape[2:], kernel, stride, dilation)
-        return np.max([_shifted(array, at, many, stride, dilation) for at in _places(kernel)], axis=0)
+        counts = windows(array.shape[2:], kernel, stride, dilation)
+        return np.max([_shifted(array, at, counts, stride, dilation) for at in _places(kernel)], axis=0)
     elements = mixed(a.dense(value).elements, key_of("max", "each")) % _P
     padded = a.dense(_padded(a, Field(elements), pads)).elements
     count = windows(padded.shape[2:], kernel, stride, dilation)
@@ -362,16 +365,16 @@ def average_pool(
     inside = np.pad(inside, list(counted), constant_values=int(counts_pads))
     more = [(pad[0] - own[0], pad[1] - own[1]) for pad, own in zip(pads, counted, strict=True)]
     inside = np.pad(inside, more)
-    many = np.asarray(sum(_shifted(inside, at, count, stride, one) for at in _places(kernel)))
-    return a.divide(sums, many.astype(np.float32))
+    counts = np.asarray(sum(_shifted(inside, at, count, stride, one) for at in _places(kernel)))
+    return a.divide(sums, counts.astype(np.float32))
 
 
 def adaptive_max_pool(a: Algebra, value: Value, sizes: Sequence[int]) -> Value:
     """Return the maximum of each of so many windows, which must be of equal size."""
     shape = shape_of(value)[-len(sizes) :]
-    if any(size % int(many) for size, many in zip(shape, sizes, strict=True)):
+    if any(size % int(count) for size, count in zip(shape, sizes, strict=True)):
         raise UnknownError("adaptive max pooling over windows of several sizes")
-    kernel = [size // int(many) for size, many in zip(shape, sizes, strict=True)]
+    kernel = [size // int(count) for size, count in zip(shape, sizes, strict=True)]
     made: Value = max_pool(a, value, kernel, kernel, [(0, 0)] * len(kernel), [1] * len(kernel))
     return made
 
@@ -383,12 +386,12 @@ def adaptive_average_pool(a: Algebra, value: Value, sizes: Sequence[int | None])
     for place, wanted in enumerate(sizes):
         axis = rank - len(sizes) + place
         size = shape_of(found)[axis]
-        many = size if wanted is None else int(wanted)
-        if many == size:
+        count = size if wanted is None else int(wanted)
+        if count == size:
             continue
         parts = []
-        for at in range(many):
-            start, stop = at * size // many, -(-(at + 1) * size // many)
+        for at in range(count):
+            start, stop = at * size // count, -(-(at + 1) * size // count)
             cut = [slice(None)] * rank
             cut[axis] = slice(start, stop)
             parts.append(a.mean(a.cut(found, cut), (axis,), keeps=True))
@@ -401,17 +404,17 @@ def spread(a: Algebra, value: Value, size: int, *, channels_first: bool) -> Valu
     *batch, channels, height, width = shape_of(value)
     left = channels // size**2
     parts = (left, size, size) if channels_first else (size, size, left)
-    wide = a.reshape(value, [math.prod(batch), *parts, height, width])
+    blocks = a.reshape(value, [math.prod(batch), *parts, height, width])
     order = (0, 1, 4, 2, 5, 3) if channels_first else (0, 3, 4, 1, 5, 2)
-    return a.reshape(a.permute(wide, order), [*batch, left, height * size, width * size])
+    return a.reshape(a.permute(blocks, order), [*batch, left, height * size, width * size])
 
 
 def gather_blocks(a: Algebra, value: Value, size: int, *, channels_first: bool) -> Value:
     """Move blocks into channels: the inverse of `spread`."""
     *batch, channels, height, width = shape_of(value)
-    wide = a.reshape(value, [math.prod(batch), channels, height // size, size, width // size, size])
+    blocks = a.reshape(value, [math.prod(batch), channels, height // size, size, width // size, size])
     order = (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4)
-    return a.reshape(a.permute(wide, order), [*batch, channels * size**2, height // size, width // size])
+    return a.reshape(a.permute(blocks, order), [*batch, channels * size**2, height // size, width // size])
 
 
 def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
@@ -447,16 +450,16 @@ def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
     (left, one), (right, two) = sides
     both = [letter for letter in left if letter in right and letter in after]
     over = [letter for letter in left if letter in right and letter not in after]
-    mine = [letter for letter in left if letter not in right]
-    yours = [letter for letter in right if letter not in left]
+    only_left = [letter for letter in left if letter not in right]
+    only_right = [letter for letter in right if letter not in left]
     sizes = dict(zip([*left, *right], [*shape_of(one), *shape_of(two)], strict=True))
 
     def flat(letters: Sequence[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
 
-    first = a.permute(one, [left.index(each) for each in (*both, *mine, *over)])
-    second = a.permute(two, [right.index(each) for each in (*both, *over, *yours)])
-    first = a.reshape(first, (flat(both), flat(mine), flat(over)))
-    second = a.reshape(second, (flat(both), flat(over), flat(yours)))
-    made = a.reshape(a.matmul(first, second), [sizes[each] for each in (*both, *mine, *yours)])
-    return a.permute(made, [[*both, *mine, *yours].index(letter) for letter in after])
+    first = a.permute(one, [left.index(each) for each in (*both, *only_left, *over)])
+    second = a.permute(two, [right.index(each) for each in (*both, *over, *only_right)])
+    first = a.reshape(first, (flat(both), flat(only_left), flat(over)))
+    second = a.reshape(second, (flat(both), flat(over), flat(only_right)))
+    made = a.reshape(a.matmul(first, second), [sizes[each] for each in (*both, *only_left, *only_right)])
+    return a.permute(made, [[*both, *only_left, *only_right].index(letter) for letter in after])

@@ -86,15 +86,15 @@ class Operation(Frozen):
         """Return a string attribute, `usual` by default."""
         return str(self.node.settings.get(name, usual))
 
-    def many(self, name: str) -> list[int]:
+    def integer_list(self, name: str) -> list[int]:
         """Return an attribute of integers; empty without one."""
         return list(self.node.axes(name))
 
     def axes(self, slot: int, value: Value) -> list[int]:
         """Return axes, from an attribute or an input; all axes without either."""
         rank = len(shape_of(value))
-        said = self.many("axes") or (self.numbers(slot) if self.maybe(slot) is not None else [])
-        return [axis % rank for axis in said] if said else list(range(rank))
+        listed = self.integer_list("axes") or (self.numbers(slot) if self.maybe(slot) is not None else [])
+        return [axis % rank for axis in listed] if listed else list(range(rank))
 
 
 def is_real(value: Value) -> bool:
@@ -110,22 +110,22 @@ def operate(operation: Operation) -> Sequence[Value | None]:
     """
     node = operation.node
     table = PLAIN if node.domain in _PLAIN else FUSED if node.domain == _FUSED else {}
-    made = table.get(node.op_type)
-    if made is None:
+    compute = table.get(node.op_type)
+    if compute is None:
         raise UnknownError(f"operator {node.op_type}")
     unread = {*node.integers, *node.settings} - READ.get(node.op_type, NOTHING) - _HARMLESS
     if unread or len([value for value in operation.values if value is not None]) > INPUTS.get(
         node.op_type, _MANY
     ):
-        said = f" with {', '.join(sorted(unread))}" if unread else " with too many inputs"
-        raise UnknownError(f"operator {node.op_type}{said}")
-    odd = [name for name in _YES_OR_NO if node.integers.get(name, 0) not in (0, 1)]
+        reason = f" with {', '.join(sorted(unread))}" if unread else " with too many inputs"
+        raise UnknownError(f"operator {node.op_type}{reason}")
+    odd = [name for name in _BOOLEAN_ATTRIBUTES if node.integers.get(name, 0) not in (0, 1)]
     if odd:
         raise UnknownError(f"operator {node.op_type} with {odd[0]} {node.integers[odd[0]]}")
     if operation.opset < _OLDEST and node.domain in _PLAIN:
         raise UnknownError(f"operator {node.op_type} of operator set {operation.opset}")
     try:
-        found = made(operation)
+        found = compute(operation)
     except calls.FAILURES as error:
         raise UnknownError(f"operator {node.op_type} with these inputs ({type(error).__name__})") from error
     return found if isinstance(found, (list, tuple)) else [found]
@@ -137,7 +137,7 @@ _HARMLESS = frozenset(
     {"stash_type", "storage_order", "saturate", "round_mode", "name", "momentum", "consumed_inputs"}
 )
 """Attributes that change no value, or only its rounding."""
-_YES_OR_NO = (
+_BOOLEAN_ATTRIBUTES = (
     *("allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "fmod"),
     *("input_forget", "interleaved", "is_causal", "keepdims", "largest", "linear_before_reset", "reverse"),
     *("noop_with_empty_axes", "select_last_index", "sorted", "training_mode", "transA", "transB"),
@@ -250,7 +250,7 @@ def _fused(*names: str) -> Callable[[Callable[[Operation], Any]], Callable[[Oper
 
 # operators that PyTorch has too, each with its name there
 
-for _name, _said in {
+for _name, _call_name in {
     "Exp": "exp",
     "Log": "log",
     "Sqrt": "sqrt",
@@ -299,11 +299,11 @@ for _name, _said in {
     "BitwiseNot": "bitwise_not",
 }.items():
 
-    def _alike(operation: Operation, said: str = _said) -> Value:
-        found: Value = calls.OPERATORS[said](operation.a, *operation.values)
+    def _alike(operation: Operation, call_name: str = _call_name) -> Value:
+        found: Value = calls.OPERATORS[call_name](operation.a, *operation.values)
         return found
 
-    if _said:
+    if _call_name:
         PLAIN[_name] = _alike
 
 
@@ -496,7 +496,7 @@ def _size(o: Operation) -> Value:
 
 @_plain("Reshape")
 def _reshape(o: Operation) -> Value:
-    sizes = o.numbers(1) if len(o.values) > 1 else o.many("shape")
+    sizes = o.numbers(1) if len(o.values) > 1 else o.integer_list("shape")
     own = shape_of(o.at(0))
     if not o.integer("allowzero", 0):
         sizes = [own[at] if size == 0 else size for at, size in enumerate(sizes)]
@@ -512,14 +512,14 @@ def _flatten(o: Operation) -> Value:
 
 @_plain("Transpose")
 def _transpose(o: Operation) -> Value:
-    return o.a.permute(o.at(0), o.many("perm") or range(len(shape_of(o.at(0))))[::-1])
+    return o.a.permute(o.at(0), o.integer_list("perm") or range(len(shape_of(o.at(0))))[::-1])
 
 
 @_plain("Unsqueeze")
 def _unsqueeze(o: Operation) -> Value:
-    said = o.many("axes") or o.numbers(1)
-    rank = len(shape_of(o.at(0))) + len(said)
-    at = {axis % rank for axis in said}
+    axes = o.integer_list("axes") or o.numbers(1)
+    rank = len(shape_of(o.at(0))) + len(axes)
+    at = {axis % rank for axis in axes}
     sizes = iter(shape_of(o.at(0)))
     return o.a.reshape(o.at(0), [1 if axis in at else next(sizes) for axis in range(rank)])
 
@@ -527,9 +527,9 @@ def _unsqueeze(o: Operation) -> Value:
 @_plain("Squeeze")
 def _squeeze(o: Operation) -> Value:
     shape = shape_of(o.at(0))
-    said = o.many("axes") or (o.numbers(1) if o.maybe(1) is not None else [])
-    gone = {axis % len(shape) for axis in said} or {axis for axis, size in enumerate(shape) if size == 1}
-    return o.a.reshape(o.at(0), [size for axis, size in enumerate(shape) if axis not in gone])
+    axes = o.integer_list("axes") or (o.numbers(1) if o.maybe(1) is not None else [])
+    removed = {axis % len(shape) for axis in axes} or {axis for axis, size in enumerate(shape) if size == 1}
+    return o.a.reshape(o.at(0), [size for axis, size in enumerate(shape) if axis not in removed])
 
 
 @_plain("Expand")
@@ -554,8 +554,8 @@ def _matmul(o: Operation) -> Any:
 
 @_plain("Concat")
 def _concat(o: Operation) -> Value:
-    given: Sequence[Any] = o.values
-    rows = [each for each in given if isinstance(each, Rows)]
+    operands: Sequence[Any] = o.values
+    rows = [each for each in operands if isinstance(each, Rows)]
     if rows and len(rows) == len(o.values) and not o.integer("axis", 0):
         return places.joined(o.a, rows)
     return o.a.concat([o.at(slot) for slot in range(len(o.values))], o.integer("axis", 0))
@@ -564,11 +564,11 @@ def _concat(o: Operation) -> Value:
 @_plain("Split")
 def _split(o: Operation) -> list[Value]:
     axis = o.integer("axis", 0) % len(shape_of(o.at(0)))
-    total, many = shape_of(o.at(0))[axis], len(o.node.outputs)
-    sizes = o.many("split") or (o.numbers(1) if o.maybe(1) is not None else [])
+    total, count = shape_of(o.at(0))[axis], len(o.node.outputs)
+    sizes = o.integer_list("split") or (o.numbers(1) if o.maybe(1) is not None else [])
     if not sizes:
-        each = -(-total // o.integer("num_outputs", many))
-        sizes = [min(each, total - at * each) for at in range(many)]
+        each = -(-total // o.integer("num_outputs", count))
+        sizes = [min(each, total - at * each) for at in range(count)]
     found: list[Value] = calls.OPERATORS["split_with_sizes"](o.a, o.at(0), sizes, axis)
     return found
 
@@ -580,8 +580,8 @@ def _slice(o: Operation) -> Value:
         axes = o.numbers(3) if o.maybe(3) is not None else list(range(len(starts)))
         steps = o.numbers(4) if o.maybe(4) is not None else [1] * len(starts)
     else:
-        starts, ends = o.many("starts"), o.many("ends")
-        axes, steps = o.many("axes") or list(range(len(starts))), [1] * len(starts)
+        starts, ends = o.integer_list("starts"), o.integer_list("ends")
+        axes, steps = o.integer_list("axes") or list(range(len(starts))), [1] * len(starts)
     shape = shape_of(o.at(0))
     parts = [slice(None)] * len(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
@@ -613,7 +613,7 @@ def _gather_nd(o: Operation) -> Value:
     if not is_known(o.at(1)):
         if o.integer("batch_dims", 0):
             raise UnknownError("batch_dims with indices that depend on weights or inputs")
-        return places.read_rows(o.a, o.at(0), _apart(o.a, o.at(1), shape_of(o.at(0))), calls.look_up)
+        return places.read_rows(o.a, o.at(0), _split_index(o.a, o.at(1), shape_of(o.at(0))), calls.look_up)
     batch, index = o.integer("batch_dims", 0), np.asarray(o.at(1))
 
     def moved(each: Any) -> Any:
@@ -625,14 +625,14 @@ def _gather_nd(o: Operation) -> Value:
     return o.a.move(o.at(0), moved)
 
 
-def _apart(a: Algebra, index: Value, sizes: Sequence[int]) -> list[Value | None]:
+def _split_index(a: Algebra, index: Value, sizes: Sequence[int]) -> list[Value | None]:
     """Split indices of several axes, which lie along the last axis."""
     parts = [slice(None)] * (len(shape_of(index)) - 1)
     shape = shape_of(index)[:-1]
     found: list[Value | None] = []
     for at, size in zip(range(shape_of(index)[-1]), sizes, strict=False):
         own = a.reshape(a.cut(index, [*parts, slice(at, at + 1)]), shape)
-        found.append(places.told(own, size))
+        found.append(places.resolve_index(own, size))
     return found
 
 
@@ -649,13 +649,13 @@ def _scatter_nd(o: Operation) -> Value:
     if shape_of(o.at(2)) != (*shape_of(index)[:-1], *rest):
         raise UnknownError("ScatterND with updates of an unexpected shape")
     return places.put_rows(
-        o.a, value, _apart(o.a, index, shape_of(value)), o.at(2), o.text("reduction", places.NONE)
+        o.a, value, _split_index(o.a, index, shape_of(value)), o.at(2), o.text("reduction", places.NONE)
     )
 
 
 @_plain("Pad")
 def _pad(o: Operation) -> Any:
-    pads = o.numbers(1) if len(o.values) > 1 else o.many("pads")
+    pads = o.numbers(1) if len(o.values) > 1 else o.integer_list("pads")
     rank = len(shape_of(o.at(0)))
     axes = [axis % rank for axis in o.numbers(3)] if o.maybe(3) is not None else list(range(rank))
     pairs = {axis: (pads[at], pads[at + len(axes)]) for at, axis in enumerate(axes)}
@@ -738,9 +738,9 @@ def _cumsum(o: Operation) -> Value:
     axis = o.numbers(1)[0] % len(shape_of(o.at(0)))
     value = o.at(0)
     backwards = bool(o.integer("reverse", 0))
-    given = o.a.move(value, lambda each: np.flip(each, axis)) if backwards else value
-    found = calls.running_sum(o.a, given, axis)
-    found = o.a.subtract(found, given) if o.integer("exclusive", 0) else found
+    operand = o.a.move(value, lambda each: np.flip(each, axis)) if backwards else value
+    found = calls.running_sum(o.a, operand, axis)
+    found = o.a.subtract(found, operand) if o.integer("exclusive", 0) else found
     return o.a.move(found, lambda each: np.flip(each, axis)) if backwards else found
 
 
@@ -755,7 +755,7 @@ _IDLE = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceP
 def _reduction(name: str, made: Callable[[Operation, Value, list[int], bool], Value]) -> None:
     def compute(o: Operation) -> Value:
         value = o.at(0)
-        is_none = not o.many("axes") and (o.maybe(1) is None or not o.numbers(1))
+        is_none = not o.integer_list("axes") and (o.maybe(1) is None or not o.numbers(1))
         if is_none and o.integer("noop_with_empty_axes", 0):
             if name not in _IDLE:
                 raise UnknownError(f"{name} over no axes")
@@ -821,18 +821,18 @@ def _split_to_sequence(o: Operation) -> list[Any]:
     """Split a value into a sequence: a tuple of values, which SequenceAt alone reads."""
     value, axis = o.at(0), o.integer("axis", 0)
     size = shape_of(value)[axis]
-    told = o.maybe(1)
-    if told is None:
+    split = o.maybe(1)
+    if split is None:
         sizes = [1] * size
     else:
         sizes = o.numbers(1)
-        if not shape_of(told):  # one size for all parts but the last
+        if not shape_of(split):  # one size for all parts but the last
             sizes = [min(sizes[0], size - at) for at in range(0, size, sizes[0])]
     if sum(sizes) != size:
         raise UnknownError("SplitToSequence with parts that do not add up to the whole")
     ends = np.cumsum([0, *sizes])
     parts = [o.a.take(value, np.arange(start, end), axis) for start, end in pairwise(ends)]
-    if told is None and not o.integer("keepdims", 1):
+    if split is None and not o.integer("keepdims", 1):
         left = [dim for at, dim in enumerate(shape_of(value)) if at != axis % len(shape_of(value))]
         parts = [o.a.reshape(part, left) for part in parts]
     return [tuple(parts)]
@@ -953,15 +953,19 @@ def _recurrent(
     if lengths is not None and not (is_known(lengths) and (np.asarray(lengths) == steps).all()):
         raise UnknownError(f"operator {o.node.op_type} of sequences of several lengths")
     count = 2 if direction == "bidirectional" else 1
-    said = o.node.settings.get("activations", ())
-    names = [str(each).lower() for each in said] if isinstance(said, tuple) and said else [*usual] * count
+    requested = o.node.settings.get("activations", ())
+    names = (
+        [str(each).lower() for each in requested]
+        if isinstance(requested, tuple) and requested
+        else [*usual] * count
+    )
     if len(names) != len(usual) * count or not _BENDING.issuperset(names):
-        raise UnknownError(f"operator {o.node.op_type} with activations {said}")
-    bends = [recurrent.bend(name) for name in names]
+        raise UnknownError(f"operator {o.node.op_type} with activations {requested}")
+    functions = [recurrent.activation(name) for name in names]
     if (limit := o.real("clip", 0)) > 0:  # limits the input of each function
-        bends = [_clipped(each, limit) for each in bends]
+        functions = [_clipped(each, limit) for each in functions]
 
-    def turned(value: Value) -> Value:
+    def reorder_gates(value: Value) -> Value:
         parts = recurrent.gates(a, value, len(order), 0)
         return a.concat([parts[at] for at in order], 0)
 
@@ -972,13 +976,13 @@ def _recurrent(
     for at in range(count):
         biases: list[Value | None] = [None, None]
         if o.maybe(3) is not None:
-            biases = [turned(each) for each in recurrent.gates(a, row(3, at), 2, 0)]
-        cell = recurrent.Cell(turned(row(1, at)), turned(row(2, at)), *biases)
-        size = shape_of(cell.kept)[1]
+            biases = [reorder_gates(each) for each in recurrent.gates(a, row(3, at), 2, 0)]
+        cell = recurrent.Cell(reorder_gates(row(1, at)), reorder_gates(row(2, at)), *biases)
+        size = shape_of(cell.hidden_weight)[1]
         state = tuple(
             np.zeros((batch, size), np.float32) if o.maybe(slot) is None else row(slot, at) for slot in states
         )
-        own = step(*bends[at * len(usual) : (at + 1) * len(usual)])
+        own = step(*functions[at * len(usual) : (at + 1) * len(usual)])
         backwards = direction == "reverse" or at == 1
         output, state = recurrent.run(a, own, value, state, cell, backwards=backwards)
         found.append(a.reshape(output, (steps, 1, batch, size)))
@@ -989,8 +993,8 @@ def _recurrent(
 _BENDING = frozenset({"sigmoid", "tanh", "relu"})
 
 
-def _clipped(bend: recurrent.Bend, limit: float) -> recurrent.Bend:
-    return lambda a, value: bend(a, a.clamp(value, number(-limit), number(limit)))
+def _clipped(function: recurrent.Activation, limit: float) -> recurrent.Activation:
+    return lambda a, value: function(a, a.clamp(value, number(-limit), number(limit)))
 
 
 @_plain("LSTM")
@@ -1016,15 +1020,15 @@ def _window(
 ) -> tuple[list[int], list[tuple[int, int]], list[int]]:
     """Return strides, pads and dilations."""
     rank = len(kernel)
-    strides = o.many("strides") or [1] * rank
-    dilations = o.many("dilations") or [1] * rank
+    strides = o.integer_list("strides") or [1] * rank
+    dilations = o.integer_list("dilations") or [1] * rank
     auto = o.text("auto_pad", "NOTSET")
-    if any(axis != size for axis, size in zip(o.many("kernel_shape"), kernel, strict=False)):
+    if any(axis != size for axis, size in zip(o.integer_list("kernel_shape"), kernel, strict=False)):
         raise UnknownError("a kernel of another shape than kernel_shape")
-    if auto != "NOTSET" and any(o.many("pads")):
+    if auto != "NOTSET" and any(o.integer_list("pads")):
         raise UnknownError("pads beside auto_pad")
     if auto in ("NOTSET", "VALID"):
-        pads = o.many("pads") or [0] * (2 * rank)
+        pads = o.integer_list("pads") or [0] * (2 * rank)
         return strides, [(pads[at], pads[at + rank]) for at in range(rank)], dilations
     found = []
     for size, width, jump, step in zip(sizes, kernel, strides, dilations, strict=True):
@@ -1044,10 +1048,10 @@ def _conv(o: Operation) -> Value:
 @_plain("ConvTranspose")
 def _conv_transpose(o: Operation) -> Value:
     kernel = shape_of(o.at(1))[2:]
-    if o.text("auto_pad", "NOTSET") != "NOTSET" or o.many("output_shape"):
+    if o.text("auto_pad", "NOTSET") != "NOTSET" or o.integer_list("output_shape"):
         raise UnknownError("ConvTranspose with auto_pad or output_shape")
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
-    extra = o.many("output_padding") or [0] * len(kernel)
+    extra = o.integer_list("output_padding") or [0] * len(kernel)
     return layers.convolve_back(
         o.a, o.at(0), o.at(1), o.maybe(2), strides, pads, extra, dilations, o.integer("group", 1)
     )
@@ -1055,7 +1059,7 @@ def _conv_transpose(o: Operation) -> Value:
 
 @_plain("MaxPool")
 def _max_pool(o: Operation) -> Any:
-    kernel = o.many("kernel_shape")
+    kernel = o.integer_list("kernel_shape")
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
     if o.integer("ceil_mode", 0):
         if any(first != last for first, last in pads) or any(step != 1 for step in dilations):
@@ -1066,7 +1070,7 @@ def _max_pool(o: Operation) -> Any:
 
 @_plain("AveragePool")
 def _average_pool(o: Operation) -> Value:
-    kernel = o.many("kernel_shape")
+    kernel = o.integer_list("kernel_shape")
     strides, pads, _ = _window(o, kernel, shape_of(o.at(0))[2:])
     counted = pads
     if o.integer("ceil_mode", 0):
@@ -1094,7 +1098,7 @@ def _resize(o: Operation) -> Value:
     if o.integer("antialias", 0) or o.text("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise UnknownError("Resize with antialias or keep_aspect_ratio_policy")
     mode = o.text("mode", "nearest")
-    way = resizing.Way(
+    interpolation = resizing.Interpolation(
         mode,
         o.text("coordinate_transformation_mode", "half_pixel"),
         o.text("nearest_mode", "round_prefer_floor") if mode == "nearest" else "",
@@ -1103,7 +1107,7 @@ def _resize(o: Operation) -> Value:
     if mode == "cubic" and o.integer("exclude_outside", 0):
         raise UnknownError("Resize with exclude_outside")
     shape = shape_of(o.at(0))
-    axes = [axis % len(shape) for axis in o.many("axes")] or list(range(len(shape)))
+    axes = [axis % len(shape) for axis in o.integer_list("axes")] or list(range(len(shape)))
     has_scales = o.maybe(2) is not None and math.prod(shape_of(o.at(2))) > 0
     if has_scales and not is_known(o.at(2)):
         raise UnknownError("Resize with sizes that depend on weights or inputs")
@@ -1114,10 +1118,10 @@ def _resize(o: Operation) -> Value:
         else [math.floor(shape[n] * s) for n, s in zip(axes, scales, strict=True)]
     )
     found = o.at(0)
-    for place, (axis, many) in enumerate(zip(axes, sizes, strict=True)):
-        scale = many / shape[axis] if scales is None else scales[place]
-        if many != shape[axis] or scale != 1:
-            found = resizing.resize(o.a, found, axis, many, scale, way)
+    for place, (axis, length) in enumerate(zip(axes, sizes, strict=True)):
+        scale = length / shape[axis] if scales is None else scales[place]
+        if length != shape[axis] or scale != 1:
+            found = resizing.resize(o.a, found, axis, length, scale, interpolation)
     return found
 
 
@@ -1175,10 +1179,10 @@ def _dynamic_matmul(o: Operation) -> Value:
 
 @_fused("MatMulNBits")
 def _matmul_bits(o: Operation) -> Value:
-    wide = o.integer("K", 0), o.integer("N", 0), o.integer("bits", 4), o.integer("block_size", 0)
+    sizes = o.integer("K", 0), o.integer("N", 0), o.integer("bits", 4), o.integer("block_size", 0)
     if o.maybe(4) is not None:
         raise UnknownError("MatMulNBits with g_idx")
-    weight = codes.unpacked(o.a, o.at(1), o.at(2), o.maybe(3), *wide)
+    weight = codes.unpacked(o.a, o.at(1), o.at(2), o.maybe(3), *sizes)
     found = o.a.matmul(o.at(0), o.a.permute(weight, (1, 0)))
     bias = o.maybe(5)
     return found if bias is None else o.a.add(found, bias)
@@ -1227,14 +1231,14 @@ def _fused_conv(o: Operation) -> Value:
     added = o.maybe(3)
     found = found if added is None else o.a.add(found, added)
     name = o.text("activation", "")
-    told = [*map(float, np.atleast_1d(np.asarray(o.node.settings.get("activation_params", ()))))]
-    if name in ("Relu", "Sigmoid", "Tanh") and not told:
+    parameters = [*map(float, np.atleast_1d(np.asarray(o.node.settings.get("activation_params", ()))))]
+    if name in ("Relu", "Sigmoid", "Tanh") and not parameters:
         made: Value = calls.OPERATORS[name.lower()](o.a, found)
         return made
-    if name == "LeakyRelu" and len(told) == 1:
-        return o.a.function("leaky relu", found, number(told[0]))
-    if name == "HardSigmoid" and len(told) == 2:
-        return layers.hard_sigmoid(o.a, found, *told)
+    if name == "LeakyRelu" and len(parameters) == 1:
+        return o.a.function("leaky relu", found, number(parameters[0]))
+    if name == "HardSigmoid" and len(parameters) == 2:
+        return layers.hard_sigmoid(o.a, found, *parameters)
     if name:
         raise UnknownError(f"FusedConv with {name}")
     return found
@@ -1245,13 +1249,13 @@ def _fused_matmul(o: Operation) -> Value:
     if o.integer("transBatchA", 0) or o.integer("transBatchB", 0):
         raise UnknownError("FusedMatMul with transposed batches")
 
-    def turned(slot: int, name: str) -> Value:
+    def transposed(slot: int, name: str) -> Value:
         value = o.at(slot)
         rank = len(shape_of(value))
         order = [*range(rank - 2), rank - 1, rank - 2]
         return o.a.permute(value, order) if o.integer(name, 0) else value
 
-    found = o.a.matmul(turned(0, "transA"), turned(1, "transB"))
+    found = o.a.matmul(transposed(0, "transA"), transposed(1, "transB"))
     alpha = o.real("alpha", 1.0)
     return found if alpha == 1 else o.a.multiply(found, number(alpha))
 
@@ -1274,8 +1278,8 @@ def _multi_head(o: Operation) -> Value:
         if bias is not None:
             value = o.a.add(value, o.a.cut(bias, [slice(start, start + size)]))
             start += size
-        apart = o.a.reshape(value, (*shape_of(value)[:2], heads, -1))
-        parts.append(o.a.permute(apart, (0, 2, 1, 3)))
+        per_head = o.a.reshape(value, (*shape_of(value)[:2], heads, -1))
+        parts.append(o.a.permute(per_head, (0, 2, 1, 3)))
     by = o.real("scale", 0.0) or 1 / math.sqrt(shape_of(parts[0])[-1])
     causal = bool(o.integer("unidirectional", 0))
     made = layers.attention(o.a, parts[0], parts[1], parts[2], o.maybe(5), by, causal=causal)
@@ -1293,8 +1297,8 @@ def _rotary(o: Operation) -> Value:
     half = shape_of(o.at(2))[-1]
     is_flat = len(shape_of(value)) == 3
     if is_flat:
-        apart = o.a.reshape(value, (*shape_of(value)[:2], -1, 2 * half))
-        value = o.a.permute(apart, (0, 2, 1, 3))
+        per_head = o.a.reshape(value, (*shape_of(value)[:2], -1, 2 * half))
+        value = o.a.permute(per_head, (0, 2, 1, 3))
     places = np.asarray(positions)
     if places.size == 1:
         places = places.reshape(1, 1) + np.arange(shape_of(value)[2])[None]

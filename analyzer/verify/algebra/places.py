@@ -40,7 +40,7 @@ def put_elements(
         raise UnknownError("a scatter into a scalar")
     axis %= len(shape)
     if len(sizes) != len(shape) or any(
-        few > many for at, (few, many) in enumerate(zip(sizes, shape, strict=True)) if at != axis
+        few > limit for at, (few, limit) in enumerate(zip(sizes, shape, strict=True)) if at != axis
     ):
         raise UnknownError("a scatter with indices larger than its target")
     updates = a.cut(updates, [slice(0, size) for size in sizes]) if shape_of(updates) != sizes else updates
@@ -56,8 +56,8 @@ def put_elements(
     own = a.permute(
         a.cut(value, [slice(0, n) if at != axis else slice(None) for at, n in enumerate(sizes)]), order
     )
-    marks = _marks(a, a.permute(index, order), shape[axis])  # (..., updates, places)
-    made = _meet(a, own, marks, a.permute(updates, order), reduction)
+    matches = _match_positions(a, a.permute(index, order), shape[axis])  # (..., updates, places)
+    made = _combine_updates(a, own, matches, a.permute(updates, order), reduction)
     back = a.permute(made, [order.index(at) for at in range(len(shape))])
     if all(sizes[at] == shape[at] for at in rest):
         return back
@@ -77,20 +77,22 @@ def put_rows(
         at = target[tuple(slice(None) if each is None else np.asarray(each) for each in parts)]
         return put(a, value, at, a.expand(updates, at.shape), reduction)
     block = _Block.of(a, value, parts)
-    given = a.expand(updates, block.shape_read)
+    expanded = a.expand(updates, block.shape_read)
     rank = len(block.sizes)
     start, count = block.start, len(shape_of(block.index[0]))
     order = [
         *range(start, start + count),
         *(at for at in range(rank - len(block.index) + count) if not start <= at < start + count),
     ]
-    rows = a.reshape(a.permute(given, order), (block.many, *block.rest))
-    marks = block.marks(a)  # (updates, places)
-    wide = a.reshape(marks, (*shape_of(marks)[:1], *(1 for _ in block.rest), shape_of(marks)[1]))
+    rows = a.reshape(a.permute(expanded, order), (block.index_count, *block.rest))
+    matches = block.match_positions(a)  # (updates, places)
+    wide_matches = a.reshape(
+        matches, (*shape_of(matches)[:1], *(1 for _ in block.rest), shape_of(matches)[1])
+    )
     last = [*range(1, 1 + len(block.rest)), 0]
     own = a.permute(a.reshape(block.value, (-1, *block.rest)), last)
-    turned = [*range(1, 1 + len(block.rest)), 0, 1 + len(block.rest)]
-    made = _meet(a, own, a.permute(wide, turned), a.permute(rows, last), reduction)
+    matches_order = [*range(1, 1 + len(block.rest)), 0, 1 + len(block.rest)]
+    made = _combine_updates(a, own, a.permute(wide_matches, matches_order), a.permute(rows, last), reduction)
     whole = a.permute(made, [len(block.rest), *range(len(block.rest))])
     whole = a.reshape(whole, shape_of(block.value))
     return a.permute(whole, list(np.argsort(block.order)))
@@ -99,7 +101,7 @@ def put_rows(
 def put(a: Algebra, value: Value, at: Array, updates: Value, reduction: str) -> Value:
     """Put updates at known flat positions."""
     flat = at.reshape(-1)
-    unique, turns = np.unique(flat), _turns(flat)
+    unique, earlier_counts = np.unique(flat), _count_earlier(flat)
     if reduction not in REDUCTIONS:
         raise UnknownError(f"a scatter with {reduction}")
     if reduction == NONE and unique.size < flat.size:
@@ -107,8 +109,8 @@ def put(a: Algebra, value: Value, at: Array, updates: Value, reduction: str) -> 
     shape = shape_of(value)
     updates = a.reshape(updates, (-1,))
     found = a.reshape(value, (-1,))
-    for turn in range(int(turns.max(initial=-1)) + 1):
-        here = np.flatnonzero(turns == turn)
+    for turn in range(int(earlier_counts.max(initial=-1)) + 1):
+        here = np.flatnonzero(earlier_counts == turn)
         places = flat[here]
         new = a.take(updates, here, 0)
         old = a.take(found, places, 0)
@@ -136,14 +138,14 @@ def _laid(a: Algebra, value: Value, places: Array, new: Value) -> Value:
     return Field(elements, next(kind for kind in ("real", "whole", "truth") if kind in kinds))
 
 
-def _turns(flat: Array) -> Array:
+def _count_earlier(flat: Array) -> Array:
     """Return for each position how often it occurred before."""
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if flat.size else np.zeros(0, np.int64)
-    many = np.diff(np.r_[starts, flat.size])
+    counts = np.diff(np.r_[starts, flat.size])
     found = np.zeros(flat.size, np.int64)
-    found[order] = np.arange(flat.size) - np.repeat(starts, many)
+    found[order] = np.arange(flat.size) - np.repeat(starts, counts)
     return found
 
 
@@ -153,33 +155,33 @@ def _within(index: Array, size: int) -> Array:
     return np.where(index < 0, index + size, index)
 
 
-def _marks(a: Algebra, index: Value, size: int) -> Any:
+def _match_positions(a: Algebra, index: Value, size: int) -> Any:
     """Return whether each index equals each position; a negative index may count from the end."""
     shape = shape_of(index)
     a.bound(math.prod(shape) * size)
-    wide = a.reshape(index, (*shape, 1))
+    expanded = a.reshape(index, (*shape, 1))
     if is_known(index):
-        return _within(np.asarray(wide), size) == np.arange(size)
+        return _within(np.asarray(expanded), size) == np.arange(size)
     if isinstance(index, Field) and index.is_place:
-        return a.compare("equal", wide, np.arange(size))
-    return a.function("is at", np.arange(size), wide, settings=(size,))
+        return a.compare("equal", expanded, np.arange(size))
+    return a.function("is at", np.arange(size), expanded, settings=(size,))
 
 
-def _meet(a: Algebra, own: Value, marks: Value, updates: Value, reduction: str) -> Value:
-    """Combine the elements along the last axis with the updates along the last axis, by marks along both."""
-    given = a.dense(updates)
-    wide = a.reshape(given, (*shape_of(given), 1))
-    axis = len(shape_of(wide)) - 2
-    a.bound(math.prod(np.broadcast_shapes(shape_of(marks), shape_of(wide))))
+def _combine_updates(a: Algebra, own: Value, matches: Value, updates: Value, reduction: str) -> Value:
+    """Combine the elements along the last axis with the updates along the last axis, by the matches along both."""
+    dense_updates = a.dense(updates)
+    expanded = a.reshape(dense_updates, (*shape_of(dense_updates), 1))
+    axis = len(shape_of(expanded)) - 2
+    a.bound(math.prod(np.broadcast_shapes(shape_of(matches), shape_of(expanded))))
     if reduction == ADD:
-        return a.add(own, a.sum(a.multiply(marks, wide), (axis,), keeps=False))
+        return a.add(own, a.sum(a.multiply(matches, expanded), (axis,), keeps=False))
     if reduction not in REDUCTIONS:
         raise UnknownError(f"a scatter with {reduction}")
-    told = Field(a.dense(a.function("put each", wide)).elements)
-    sums = a.sum(a.multiply(marks, told), (axis,), keeps=False)
+    encoded = Field(a.dense(a.function("put each", expanded)).elements)
+    sums = a.sum(a.multiply(matches, encoded), (axis,), keeps=False)
     found = a.function(f"put {reduction}", own, sums)
     kind = own.kind if isinstance(own, Field) else a.dense(own).kind
-    return Field(a.dense(found).elements, "real" if "real" in (kind, given.kind) else kind)
+    return Field(a.dense(found).elements, "real" if "real" in (kind, dense_updates.kind) else kind)
 
 
 # reading
@@ -214,14 +216,14 @@ class _Block(Frozen):
         first = [at for at, each in enumerate(parts) if each is not None]
         if first != list(range(first[0], first[-1] + 1)):
             raise UnknownError("indices with an axis between them")
-        given = [each for each in parts if each is not None]
-        meet = np.broadcast_shapes(*(shape_of(each) for each in given))
-        index = tuple(a.expand(each, meet) for each in given)
+        indices = [each for each in parts if each is not None]
+        index_shape = np.broadcast_shapes(*(shape_of(each) for each in indices))
+        index = tuple(a.expand(each, index_shape) for each in indices)
         order = (*first, *(at for at in range(len(shape)) if at not in first))
         return _Block(a.permute(value, order), index, shape, order, first[0])
 
     @property
-    def many(self) -> int:
+    def index_count(self) -> int:
         return math.prod(shape_of(self.index[0]))
 
     @property
@@ -234,17 +236,17 @@ class _Block(Frozen):
         rest = [n for at, n in enumerate(self.sizes) if at not in self.order[: len(self.index)]]
         return (*rest[: self.start], *shape_of(self.index[0]), *rest[self.start :])
 
-    def turned(self, a: Algebra, read: Value) -> Value:
+    def restore_axes(self, a: Algebra, read: Value) -> Value:
         """Move the axes of the indices, which come first in a result that was read, to their place."""
         inner = len(shape_of(self.index[0]))
         after = range(inner + self.start, inner + len(self.rest))
         return a.permute(read, [*range(inner, inner + self.start), *range(inner), *after])
 
-    def marks(self, a: Algebra) -> Value:
+    def match_positions(self, a: Algebra) -> Value:
         """Return for each update, and each place where indices may meet, whether the update goes there."""
         found: Value | None = None
         for size, each in zip(shape_of(self.value), self.index, strict=False):
-            own = _marks(a, a.reshape(each, (-1,)), size)
+            own = _match_positions(a, a.reshape(each, (-1,)), size)
             if found is None:
                 found = own
                 continue
@@ -256,7 +258,7 @@ class _Block(Frozen):
         return found
 
 
-def told(index: Value, size: int) -> Value:
+def resolve_index(index: Value, size: int) -> Value:
     """Return an index as known if all its elements are valid positions, else unchanged.
 
     A known index that was concatenated with unknown ones is found so. A drawn element is a valid position with a
@@ -276,9 +278,9 @@ def read_rows(
     if not unknown:
         array = tuple(slice(None) if each is None else np.asarray(each) for each in parts)
         return a.move(value, lambda each: each[array])
-    given = [at for at, each in enumerate(parts) if each is not None]
-    if len(given) == 1:
-        return look_up(a, value, parts[given[0]], given[0])
+    indexed = [at for at, each in enumerate(parts) if each is not None]
+    if len(indexed) == 1:
+        return look_up(a, value, parts[indexed[0]], indexed[0])
     block = _Block.of(a, value, parts)
     count = len(block.index)
     if all(is_known(each) or getattr(each, "is_place", False) for each in block.index):
@@ -289,16 +291,16 @@ def read_rows(
     flat = [a.reshape(each, (-1,)) for each in block.index]
     if known:
         at = tuple(_within(np.asarray(flat[each]), shape_of(block.value)[each]) for each in known)
-        rows = a.dense(a.move(rows, lambda each: each[at]))  # (many, unknown axes, rest)
+        rows = a.dense(a.move(rows, lambda each: each[at]))  # (index count, unknown axes, rest)
     else:
         rows = a.dense(a.reshape(rows, (1, *shape_of(rows))))
-    apart = a.reshape(rows, (shape_of(rows)[0], -1, *block.rest))
-    whole = a.reshape(a.ordered("look up", apart, 1, 1), (shape_of(rows)[0], *block.rest))
+    flattened = a.reshape(rows, (shape_of(rows)[0], -1, *block.rest))
+    whole = a.reshape(a.ordered("look up", flattened, 1, 1), (shape_of(rows)[0], *block.rest))
     places = [
         a.reshape(flat[each], (-1, *(1 for _ in block.rest))) for each in range(count) if each not in known
     ]
     read = a.function("look up", whole, *places)
-    return block.turned(a, a.reshape(read, (*shape_of(block.index[0]), *block.rest)))
+    return block.restore_axes(a, a.reshape(read, (*shape_of(block.index[0]), *block.rest)))
 
 
 def _read_flat(a: Algebra, block: _Block, look_up: Callable[..., Value]) -> Value:
@@ -309,12 +311,12 @@ def _read_flat(a: Algebra, block: _Block, look_up: Callable[..., Value]) -> Valu
         own = _within(np.asarray(each), size) if is_known(each) else each
         flat = a.add(a.multiply(flat, np.asarray(size)), own)
     read = look_up(a, a.reshape(block.value, (-1, *block.rest)), flat, 0)
-    return block.turned(a, read)
+    return block.restore_axes(a, read)
 
 
 def one_hot(a: Algebra, index: Value, depth: int, off: Value, on: Value) -> Value:
     """Return `on` at the index along a new last axis, and `off` elsewhere."""
-    return a.where(_marks(a, index, depth), on, off)
+    return a.where(_match_positions(a, index, depth), on, off)
 
 
 # groups

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.account.ledger import Ledger
-from analyzer.manifest import PROGRAM, Call, Calls, Given
+from analyzer.manifest import PROGRAM, Call, Calls, ProgramInput
 from analyzer.model import Graph, GraphPath, Node, StoredTensor, is_runtime_domain
 from analyzer.model.content import decode_values
 from analyzer.model.dtypes import DType
@@ -35,7 +35,7 @@ _DEEPEST = 32
 """Largest depth of nested functions."""
 
 
-def inputs_of(inputs: Sequence[Given], seed: int, known: Collection[str]) -> dict[str, Value]:
+def inputs_of(inputs: Sequence[ProgramInput], seed: int, known: Collection[str]) -> dict[str, Value]:
     """Return the inputs of the program: drawn numbers, also for integers, and for some inputs the example's, repeated.
 
     Args:
@@ -47,15 +47,25 @@ def inputs_of(inputs: Sequence[Given], seed: int, known: Collection[str]) -> dic
         UnknownError: an example that is needed was not recorded.
     """
     found: dict[str, Value] = {}
-    for given in inputs:
-        if given.dtype.is_floating or given.name not in known:
-            kind = "real" if given.dtype.is_floating else "truth" if given.dtype is DType.BOOL else "whole"
-            found[given.name] = Field(draw(given.shape, "input", given.name, seed), kind)
+    for program_input in inputs:
+        if program_input.dtype.is_floating or program_input.name not in known:
+            kind = (
+                "real"
+                if program_input.dtype.is_floating
+                else "truth"
+                if program_input.dtype is DType.BOOL
+                else "whole"
+            )
+            found[program_input.name] = Field(
+                draw(program_input.shape, "input", program_input.name, seed), kind
+            )
             continue
-        element = given.dtype.to_numpy()
-        if given.numbers is None or element is None:
-            raise UnknownError(f"input {given.name}: no example of it was recorded")
-        found[given.name] = np.resize(decode_values(given.numbers, element), given.shape)
+        element = program_input.dtype.to_numpy()
+        if program_input.numbers is None or element is None:
+            raise UnknownError(f"input {program_input.name}: no example of it was recorded")
+        found[program_input.name] = np.resize(
+            decode_values(program_input.numbers, element), program_input.shape
+        )
     return found
 
 
@@ -70,7 +80,7 @@ class Program(Mutable):
     why: dict[str, str] = field(default_factory=dict)
     """Reason why a value was not computed, by name."""
     constants: dict[str, Any] = field(default_factory=dict)
-    stops: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    unsupported_inputs: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     """Inputs over the field of each unsupported call whose inputs were all computed, by the call's name."""
     stand_ins: dict[str, Value] = field(default_factory=dict)
     """Random values that replace the results of such calls."""
@@ -80,7 +90,7 @@ class Program(Mutable):
 
     def run(
         self,
-        told: Callable[[int, Call, Any], None] | None = None,
+        on_result: Callable[[int, Call, Any], None] | None = None,
         *,
         goes_on: bool = False,
         stand_ins: Mapping[str, Value] | None = None,
@@ -88,18 +98,18 @@ class Program(Mutable):
         """Compute every call.
 
         Args:
-            told: called with the index of a call, the call, and its result.
+            on_result: called with the index of a call, the call, and its result.
             goes_on: whether the result of an unsupported call is drawn, in the shape of its first input, as of an
                 elementwise function.
             stand_ins: values that are taken for such results instead.
         """
         self.values.update(self.inputs)
-        for held in self.calls.constants:
-            element = held.dtype.to_numpy() if held.dtype is not DType.BFLOAT16 else np.dtype("<f4")
-            if held.numbers is not None and element is not None:
-                array = decode_values(held.numbers, element).reshape(held.shape)
+        for constant in self.calls.constants:
+            element = constant.dtype.to_numpy() if constant.dtype is not DType.BFLOAT16 else np.dtype("<f4")
+            if constant.numbers is not None and element is not None:
+                array = decode_values(constant.numbers, element).reshape(constant.shape)
                 is_half = array.dtype.kind == "f" and array.dtype.itemsize == 2
-                self.constants[held.name] = array.astype(np.float32) if is_half else array
+                self.constants[constant.name] = array.astype(np.float32) if is_half else array
         for at, each in enumerate(self.calls.calls):
             self._doubts = frozenset()
             try:
@@ -112,22 +122,26 @@ class Program(Mutable):
                 self.values[each.name] = call(self.a, each.operator, args, kwargs)
             except UnknownError as error:
                 self.why[each.name] = str(error)
-                given = tuple(arg for arg in [*args, *kwargs.values()] if isinstance(arg, (Field, Factored)))
-                self.stops[each.name] = given
+                operands = tuple(
+                    arg for arg in [*args, *kwargs.values()] if isinstance(arg, (Field, Factored))
+                )
+                self.unsupported_inputs[each.name] = operands
                 if stand_ins is not None and each.name in stand_ins:
                     self.values[each.name] = stand_ins[each.name]
                 elif self._doubts and error.__cause__ is not None:
                     continue  # the stand-in may have another shape than the value
-                elif goes_on and given and isinstance(given[0], Field):
-                    made = Field(draw(given[0].shape, "in place of", each.name, self.a.seed), given[0].kind)
+                elif goes_on and operands and isinstance(operands[0], Field):
+                    made = Field(
+                        draw(operands[0].shape, "in place of", each.name, self.a.seed), operands[0].kind
+                    )
                     self.values[each.name] = self.stand_ins[each.name] = made
                 else:
                     continue
                 self._doubts |= {each.name}
             if self._doubts:
                 self.doubtful[each.name] = self._doubts
-            if told is not None:
-                told(at, each, self.values[each.name])
+            if on_result is not None:
+                on_result(at, each, self.values[each.name])
 
     def argument(self, arg: Any) -> Any:
         """Return the value of a call's argument.
@@ -162,18 +176,20 @@ class Program(Mutable):
         found = self.values.get(name, self.constants.get(name))
         layer = name.removesuffix(_PRODUCT)
         if found is None and layer != name:
-            made = next((each for each in self.calls.calls if each.name == layer), None)
+            layer_call = next((each for each in self.calls.calls if each.name == layer), None)
             with contextlib.suppress(UnknownError):
-                found = None if made is None else self._product(made)
+                found = None if layer_call is None else self._product(layer_call)
         return found if hasattr(found, "shape") else None
 
-    def _product(self, made: Call) -> Value | None:
-        given = [self.argument(arg) for arg in made.args[:2]]
-        found: Value | None = call(self.a, made.operator, given, {}) if made.operator == "linear" else None
+    def _product(self, layer_call: Call) -> Value | None:
+        operands = [self.argument(arg) for arg in layer_call.args[:2]]
+        found: Value | None = (
+            call(self.a, layer_call.operator, operands, {}) if layer_call.operator == "linear" else None
+        )
         return found
 
 
-Seen = Callable[[Node, int, Value], Value]
+ResultHook = Callable[[Node, int, Value], Value]
 StandIn = Callable[[Node, Sequence[Value | None]], Value | None]
 
 
@@ -185,7 +201,7 @@ class File(Mutable, dict=True):
     stored: Stored
     inputs: Mapping[str, Value]
     """Inputs by the names of the graph."""
-    seen: Seen
+    on_result: ResultHook
     """Function called with each result of the main graph, its node and output index; returns the value to use."""
     values: dict[str, Value] = field(default_factory=dict)
     """Values of the main graph, by name."""
@@ -193,11 +209,11 @@ class File(Mutable, dict=True):
     """Reason why a value was not computed, by name."""
     deciding: set[int] = field(default_factory=set)
     """Positions of nodes that compute real numbers by decisions that depend on sizes."""
-    again_run: frozenset[int] = frozenset()
+    recomputed: frozenset[int] = frozenset()
     """Positions of nodes that were computed again."""
     stand_in: StandIn | None = None
     """Function that replaces the result of an unsupported node, by the node and its inputs."""
-    stopped: set[int] = field(default_factory=set)
+    unsupported: set[int] = field(default_factory=set)
     """Positions of unsupported nodes whose inputs were all computed."""
 
     def __post_init__(self) -> None:
@@ -223,35 +239,35 @@ class File(Mutable, dict=True):
     def again(
         self,
         a: Algebra,
-        seen: Seen,
+        on_result: ResultHook,
         changed: Collection[int],
         most: int | None = None,
         stand_in: StandIn | None = None,
     ) -> File:
         """Copy with other results of some nodes; compute the nodes that depend on them again, at most about `most`."""
-        found = File(a, self.ledger, self.stored, self.inputs, seen, dict(self.values), dict(self.why))
-        found.stand_in, found.stopped = stand_in or self.stand_in, set(self.stopped)
+        found = File(a, self.ledger, self.stored, self.inputs, on_result, dict(self.values), dict(self.why))
+        found.stand_in, found.unsupported = stand_in or self.stand_in, set(self.unsupported)
         found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
-        dirty: set[str] = set()
+        changed_names: set[str] = set()
         done: set[int] = set()
         for node in graph.nodes:
             if most is not None and len(done) > most:
                 break
             if (
                 node.position in changed
-                or not dirty.isdisjoint(node.inputs)
-                or (dirty and node.place in self._inside)
+                or not changed_names.isdisjoint(node.inputs)
+                or (changed_names and node.place in self._inside)
             ):
                 for name in filter(None, node.outputs):
                     found.why.pop(name, None)
                     found.values.pop(name, None)
-                dirty.update(filter(None, node.outputs))
+                changed_names.update(filter(None, node.outputs))
                 done.add(node.position)
-                found.stopped.discard(node.position)
+                found.unsupported.discard(node.position)
                 found._compute(node, carried.get(node.position), found.values, 0)
-        found.again_run = frozenset(done)
+        found.recomputed = frozenset(done)
         return found
 
     def _graph(self, graph: Graph, scope: dict[str, Value], depth: int) -> None:
@@ -280,7 +296,7 @@ class File(Mutable, dict=True):
             for name in filter(None, node.outputs):
                 self.why.setdefault(name, str(error))
             if not depth and all(name in scope for name in node.inputs if name):
-                self._stop(node, scope)
+                self._replace_unsupported(node, scope)
             return
         except FAILURES as error:
             for name in filter(None, node.outputs):
@@ -288,16 +304,16 @@ class File(Mutable, dict=True):
             return
         for place, (name, value) in enumerate(zip(node.outputs, results, strict=False)):
             if name and value is not None:
-                scope[name] = value if depth else self.seen(node, place, value)
+                scope[name] = value if depth else self.on_result(node, place, value)
 
-    def _stop(self, node: Node, scope: dict[str, Value]) -> None:
+    def _replace_unsupported(self, node: Node, scope: dict[str, Value]) -> None:
         """Go on behind an unsupported node of the main graph, if a value replaces its result."""
-        self.stopped.add(node.position)
+        self.unsupported.add(node.position)
         bodies = node.place in self._inside or (node.domain, node.op_type, node.overload) in self._functions
-        given = [scope[name] if name else None for name in node.inputs]
-        value = None if self.stand_in is None or bodies else self.stand_in(node, given)
+        operands = [scope[name] if name else None for name in node.inputs]
+        value = None if self.stand_in is None or bodies else self.stand_in(node, operands)
         if value is not None and node.outputs and node.outputs[0]:
-            scope[node.outputs[0]] = self.seen(node, 0, value)
+            scope[node.outputs[0]] = self.on_result(node, 0, value)
 
     def _follow_sizes(self, node: Node, results: Sequence[Value | None], depth: int) -> None:
         """Track computations that depend on decisions by sizes, as a hidden trigger at other sizes would need."""
@@ -320,24 +336,24 @@ class File(Mutable, dict=True):
     def _node(
         self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int
     ) -> Sequence[Value | None]:
-        given: list[Value | None] = []
+        operands: list[Value | None] = []
         for name in node.inputs:
             if name and name not in scope:
                 raise UnknownError(self.why.get(name, f"its input {name} was not computed"))
-            given.append(scope[name] if name else None)
+            operands.append(scope[name] if name else None)
         called = self._functions.get((node.domain, node.op_type, node.overload))
         if called is not None and (node.is_standard or is_runtime_domain(node.domain)):
             raise UnknownError(f"a function in place of the standard {node.op_type}")
         if called is not None:
-            return self._call(self._graphs[called], given, depth)
+            return self._call(self._graphs[called], operands, depth)
         if node.op_type == "If" and node.place in self._inside:
-            return self._choose(node, given[0], scope, depth)
+            return self._choose(node, operands[0], scope, depth)
         if node.place in self._inside:
             raise UnknownError(f"operator {node.op_type}")
         if node.op_type == "Constant":
             return [self._constant(node, carried)]
         fill = None if carried is None else carried.payload.array()
-        return operate(Operation(self.a, node, given, fill, self._opset))
+        return operate(Operation(self.a, node, operands, fill, self._opset))
 
     def _constant(self, node: Node, carried: StoredTensor | None) -> Value:
         if carried is not None:
@@ -353,12 +369,14 @@ class File(Mutable, dict=True):
             return np.asarray(node.integers["value_int"], np.int64)
         raise UnknownError("a constant that is no tensor")
 
-    def _call(self, graph: Graph, given: Sequence[Value | None], depth: int) -> list[Value | None]:
+    def _call(self, graph: Graph, arguments: Sequence[Value | None], depth: int) -> list[Value | None]:
         if depth >= _DEEPEST:
             raise UnknownError("functions nested too deeply")
         if any(str(value).startswith("@") for node in graph.nodes for value in node.settings.values()):
             raise UnknownError("a function with attributes")
-        scope = {name: value for name, value in zip(graph.inputs, given, strict=False) if value is not None}
+        scope = {
+            name: value for name, value in zip(graph.inputs, arguments, strict=False) if value is not None
+        }
         self._graph(graph, scope, depth + 1)
         return [scope.get(name) for name in graph.outputs]
 

@@ -19,7 +19,7 @@ from analyzer.verify.algebra.field import Elements, Numbers, mixed
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.programs import Program, inputs_of, values_of
 from analyzer.verify.algebra.sides import Origin, State
-from analyzer.verify.algebra.stored import Stored, Weights, told_buffers
+from analyzer.verify.algebra.stored import Stored, Weights, complete_buffers
 from analyzer.verify.algebra.values import (
     Algebra,
     Array,
@@ -79,11 +79,11 @@ def real_of(value: Value) -> Array:
 class _RealWeights(Weights):
     """The same tensors in real numbers; large ones are made on each use, buffers take values from the manifest."""
 
-    told: Mapping[str, Array] = field(default_factory=dict)
+    buffers: Mapping[str, Array] = field(default_factory=dict)
 
     def of(self, name: str) -> Value:
         """Return the tensor of a name."""
-        own = self.told.get(self.first.get(name, ""))
+        own = self.buffers.get(self.first.get(name, ""))
         if own is not None:
             return own
         found = Weights.of(self, name)
@@ -91,8 +91,8 @@ class _RealWeights(Weights):
 
 
 class _RealStored(Stored):
-    def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
-        return real_of(Stored._strange(self, name, shape))
+    def _draw_other_values(self, name: str, shape: tuple[int, ...]) -> Value:
+        return real_of(Stored._draw_other_values(self, name, shape))
 
 
 class Reals(Mutable, dict=True):
@@ -107,8 +107,12 @@ class Reals(Mutable, dict=True):
         drawn = self.state.drawing.program
         a = Algebra(0, Numbers())
         self.weights = _RealWeights(a, drawn.weights.shapes, drawn.weights.first, drawn.weights.known)
-        self.weights.told = told_buffers(self.state.result.manifest)
-        whole = [given.name for given in self.state.drawing.inputs if not given.dtype.is_floating]
+        self.weights.buffers = complete_buffers(self.state.result.manifest)
+        whole = [
+            program_input.name
+            for program_input in self.state.drawing.inputs
+            if not program_input.dtype.is_floating
+        ]
         inputs = inputs_of(self.state.drawing.inputs, 0, whole)
         inputs = {
             name: _reals(each.elements) if isinstance(each, Field) else each for name, each in inputs.items()
@@ -128,21 +132,21 @@ class Reals(Mutable, dict=True):
         self.stored = _RealStored(self.state.result, self.weights, program.value)
         return found
 
-    def differ(self, state: State, node: Node, origin: Origin | None, put: Value) -> bool:
+    def is_different(self, state: State, node: Node, origin: Origin | None, replacement: Value) -> bool:
         """Whether a node computes another value than the program has in its place.
 
         Args:
             state: the file beside the program, before the node's value is substituted.
             node: the node of the file.
             origin: the program's value; None for a node without counterpart in the program.
-            put: the value that belongs in the node's place.
+            replacement: the value that belongs in the node's place.
         """
         trial = _Trial(self, state)
         try:
             with np.errstate(all="ignore"):
-                mine = trial.result(node)[0]
-                yours = trial.file_value(put) if origin is None else trial.of(origin)
-                return _apart(mine, yours, _FAR_OF_HALVES if state.a.is_half else _FAR)
+                found = trial.result(node)[0]
+                expected = trial.file_value(replacement) if origin is None else trial.of(origin)
+                return _is_different(found, expected, _FAR_OF_HALVES if state.a.is_half else _FAR)
         except (UnknownError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
             return False
 
@@ -187,10 +191,10 @@ class _Trial(Mutable, dict=True):
         tensor = self.state.tensors.get(name)
         if tensor is not None:
             return self.reals.stored.of(tensor)
-        given = self.state.file.inputs.get(name)
-        if given is None:
+        graph_input = self.state.file.inputs.get(name)
+        if graph_input is None:
             raise UnknownError(f"of {name}, which is not known")
-        return self.known[id(given)]
+        return self.known[id(graph_input)]
 
     def file_value(self, value: Value) -> Any:
         """Return the real value of a file's value that is the program's, in the file's order."""
@@ -225,7 +229,7 @@ class _Trial(Mutable, dict=True):
             self._count()
             step = self.state.drawing.steps.get(id(value))
             weights = self.state.drawing.program.weights
-            name = next((name for name, each in weights.named() if each is value), None)
+            name = next((name for name, each in weights.used_tensors() if each is value), None)
             if name is not None:
                 self.known[id(value)] = self.reals.weights.of(name)
             elif step is not None:
@@ -241,7 +245,7 @@ def _is_one_each(elements: Elements, numbers: Array) -> bool:
     return bool(np.array_equal(numbers[1:][equal], numbers[:-1][equal]))
 
 
-def _apart(one: Any, other: Any, far: float) -> bool:
+def _is_different(one: Any, other: Any, far: float) -> bool:
     """Whether two results differ by more than rounding, which is `far` times the largest number."""
     if not (is_known(one) and is_known(other)) or one is None or other is None:
         return False
@@ -251,11 +255,11 @@ def _apart(one: Any, other: Any, far: float) -> bool:
     a, b = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
     if (_is_masked(a) & (np.abs(b) < _SMALL)).any() or (_is_masked(b) & (np.abs(a) < _SMALL)).any():
         return True
-    sound = np.isfinite(a) & np.isfinite(b) & ~(_is_masked(a) & _is_masked(b))
-    if not sound.any():
+    comparable = np.isfinite(a) & np.isfinite(b) & ~(_is_masked(a) & _is_masked(b))
+    if not comparable.any():
         return False
-    size = max(float(np.abs(a[sound]).max()), float(np.abs(b[sound]).max()))
-    return bool(float(np.abs(a[sound] - b[sound]).max()) > far * size)
+    size = max(float(np.abs(a[comparable]).max()), float(np.abs(b[comparable]).max()))
+    return bool(float(np.abs(a[comparable] - b[comparable]).max()) > far * size)
 
 
 def _is_masked(array: Array) -> Array:

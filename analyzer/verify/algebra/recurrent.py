@@ -18,17 +18,17 @@ _MOST_STEPS = 1 << 12
 class Cell(Frozen):
     """The weights of one direction of one layer, (gates x hidden) x columns each."""
 
-    given: Value
+    input_weight: Value
     """Weight of the input."""
-    kept: Value
+    hidden_weight: Value
     """Weight of the hidden state."""
-    given_bias: Value | None = None
-    kept_bias: Value | None = None
+    input_bias: Value | None = None
+    hidden_bias: Value | None = None
     projection: Value | None = None
     """Weight of an LSTM's projection of its hidden state, projection x hidden."""
 
 
-Bend = Callable[[Algebra, Value], Value]
+Activation = Callable[[Algebra, Value], Value]
 """An elementwise function, as of a gate."""
 State = tuple[Value, ...]
 """Hidden state, batch x hidden; for an LSTM also the cell state."""
@@ -36,12 +36,12 @@ Step = Callable[[Algebra, Value, State, Cell], State]
 """Input of batch x columns, and state -> next state."""
 
 
-def bend(name: str) -> Bend:
+def activation(name: str) -> Activation:
     """Return the function of this name."""
     return lambda a, value: a.function(name, value)
 
 
-SIGMOID, TANH, RELU = map(bend, ("sigmoid", "tanh", "relu"))
+SIGMOID, TANH, RELU = map(activation, ("sigmoid", "tanh", "relu"))
 
 
 def linear(a: Algebra, value: Value, weight: Value, bias: Value | None) -> Value:
@@ -63,50 +63,53 @@ def gates(a: Algebra, value: Value, count: int, axis: int = -1) -> list[Value]:
     return [_cut(a, value, at * size, (at + 1) * size, axis) for at in range(count)]
 
 
-def lstm_step(gate: Bend = SIGMOID, inner: Bend = TANH, outer: Bend = TANH) -> Step:
+def lstm_step(gate: Activation = SIGMOID, inner: Activation = TANH, outer: Activation = TANH) -> Step:
     """Return a step of an LSTM (Hochreiter and Schmidhuber 1997) with the functions of gates, cell and hidden state."""
 
     def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
-        hidden, kept = state
-        both = a.add(
-            linear(a, value, cell.given, cell.given_bias), linear(a, hidden, cell.kept, cell.kept_bias)
+        hidden, cell_state = state
+        gate_inputs = a.add(
+            linear(a, value, cell.input_weight, cell.input_bias),
+            linear(a, hidden, cell.hidden_weight, cell.hidden_bias),
         )
-        enters, stays, new, leaves = gates(a, both, 4)
-        stays, enters, leaves = (gate(a, each) for each in (stays, enters, leaves))
-        kept = a.add(a.multiply(stays, kept), a.multiply(enters, inner(a, new)))
-        hidden = a.multiply(leaves, outer(a, kept))
-        return hidden if cell.projection is None else linear(a, hidden, cell.projection, None), kept
+        input_gate, forget_gate, candidate, output_gate = gates(a, gate_inputs, 4)
+        forget_gate, input_gate, output_gate = (
+            gate(a, each) for each in (forget_gate, input_gate, output_gate)
+        )
+        cell_state = a.add(a.multiply(forget_gate, cell_state), a.multiply(input_gate, inner(a, candidate)))
+        hidden = a.multiply(output_gate, outer(a, cell_state))
+        return hidden if cell.projection is None else linear(a, hidden, cell.projection, None), cell_state
 
     return step
 
 
-def gru_step(gate: Bend = SIGMOID, inner: Bend = TANH, *, resets_after: bool = True) -> Step:
+def gru_step(gate: Activation = SIGMOID, inner: Activation = TANH, *, resets_after: bool = True) -> Step:
     """Return a step of a GRU (Cho et al. 2014); reset applies after (PyTorch) or before the hidden state's product."""
 
     def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
         (hidden,) = state
-        mine = gates(a, linear(a, value, cell.given, cell.given_bias), 3)
-        theirs = gates(a, linear(a, hidden, cell.kept, cell.kept_bias), 3)
-        reset, update = (gate(a, a.add(mine[at], theirs[at])) for at in range(2))
+        from_input = gates(a, linear(a, value, cell.input_weight, cell.input_bias), 3)
+        from_hidden = gates(a, linear(a, hidden, cell.hidden_weight, cell.hidden_bias), 3)
+        reset, update = (gate(a, a.add(from_input[at], from_hidden[at])) for at in range(2))
         if resets_after:
-            pulled = a.multiply(reset, theirs[2])
+            reset_product = a.multiply(reset, from_hidden[2])
         else:
-            weight = gates(a, cell.kept, 3, 0)[2]
-            bias = None if cell.kept_bias is None else gates(a, cell.kept_bias, 3)[2]
-            pulled = linear(a, a.multiply(reset, hidden), weight, bias)
-        new = inner(a, a.add(mine[2], pulled))
-        return (a.add(a.multiply(a.subtract(number(1), update), new), a.multiply(update, hidden)),)
+            weight = gates(a, cell.hidden_weight, 3, 0)[2]
+            bias = None if cell.hidden_bias is None else gates(a, cell.hidden_bias, 3)[2]
+            reset_product = linear(a, a.multiply(reset, hidden), weight, bias)
+        candidate = inner(a, a.add(from_input[2], reset_product))
+        return (a.add(a.multiply(a.subtract(number(1), update), candidate), a.multiply(update, hidden)),)
 
     return step
 
 
-def rnn_step(function: Bend = TANH) -> Step:
+def rnn_step(function: Activation = TANH) -> Step:
     """Return a step of a plain recurrent layer (Elman 1990)."""
 
     def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
         (hidden,) = state
-        mine = linear(a, value, cell.given, cell.given_bias)
-        return (function(a, a.add(mine, linear(a, hidden, cell.kept, cell.kept_bias))),)
+        from_input = linear(a, value, cell.input_weight, cell.input_bias)
+        return (function(a, a.add(from_input, linear(a, hidden, cell.hidden_weight, cell.hidden_bias))),)
 
     return step
 
@@ -124,8 +127,8 @@ def run(
         raise UnknownError(f"a recurrent layer of {count:,} steps")
     found: dict[int, Value] = {}
     for at in reversed(range(count)) if backwards else range(count):
-        given = a.reshape(_cut(a, value, at, at + 1, 0), (batch, columns))
-        state = step(a, given, state, cell)
+        step_input = a.reshape(_cut(a, value, at, at + 1, 0), (batch, columns))
+        state = step(a, step_input, state, cell)
         found[at] = a.reshape(state[0], (1, *shape_of(state[0])))
     return a.concat([found[at] for at in range(count)], 0), state
 

@@ -14,7 +14,7 @@ _CUBIC = -0.75
 """Coefficient of Keys' kernel in PyTorch."""
 
 
-class Way(Frozen):
+class Interpolation(Frozen):
     """Settings of an interpolation."""
 
     mode: str
@@ -27,58 +27,60 @@ class Way(Frozen):
     """Coefficient of Keys' kernel."""
 
 
-def resize(a: Algebra, value: Value, axis: int, many: int, scale: float, way: Way) -> Value:
+def resize(
+    a: Algebra, value: Value, axis: int, count: int, scale: float, interpolation: Interpolation
+) -> Value:
     """Resize an axis to `many` elements, scaled by `scale`.
 
     Raises:
         UnknownError: the interpolation is not supported.
     """
     size = shape_of(value)[axis]
-    places = _coordinates(size, many, scale, way.coordinates)
-    if way.mode == "nearest":
-        return a.take(value, _nearest(places, size, way.nearest), axis)
-    shares = _shares(places, size, way)  # (many, size)
+    places = _coordinates(size, count, scale, interpolation.coordinates)
+    if interpolation.mode == "nearest":
+        return a.take(value, _nearest(places, size, interpolation.nearest), axis)
+    shares = _shares(places, size, interpolation)  # (count, size)
     order = [at for at in range(len(shape_of(value))) if at != axis] + [axis]
     made = a.matmul(a.permute(value, order), a.dense(shares.T) if hasattr(value, "kind") else shares.T)
     return a.permute(made, list(np.argsort(order)))
 
 
-def _coordinates(size: int, many: int, scale: float, said: str) -> Array:
-    at = np.arange(many, dtype=np.float64)
-    if said == "half_pixel" or (said == "pytorch_half_pixel" and many > 1):
+def _coordinates(size: int, count: int, scale: float, mode: str) -> Array:
+    at = np.arange(count, dtype=np.float64)
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and count > 1):
         return (at + 0.5) / scale - 0.5
-    if said == "pytorch_half_pixel":
+    if mode == "pytorch_half_pixel":
         return at * 0
-    if said == "asymmetric":
+    if mode == "asymmetric":
         return at / scale
-    if said == "align_corners":
-        return at * (size - 1) / (many - 1) if many > 1 else at * 0
-    raise UnknownError(f"Resize with coordinate_transformation_mode {said}")
+    if mode == "align_corners":
+        return at * (size - 1) / (count - 1) if count > 1 else at * 0
+    raise UnknownError(f"Resize with coordinate_transformation_mode {mode}")
 
 
-def _nearest(places: Array, size: int, said: str) -> Array:
+def _nearest(places: Array, size: int, mode: str) -> Array:
     ways: dict[str, Callable[[Array], Any]] = {
         "floor": np.floor,
         "ceil": np.ceil,
         "round_prefer_floor": lambda each: np.ceil(each - 0.5),
         "round_prefer_ceil": lambda each: np.floor(each + 0.5),
     }
-    if said not in ways:
-        raise UnknownError(f"Resize with nearest_mode {said}")
-    found: Array = np.clip(ways[said](places), 0, size - 1).astype(np.int64)
+    if mode not in ways:
+        raise UnknownError(f"Resize with nearest_mode {mode}")
+    found: Array = np.clip(ways[mode](places), 0, size - 1).astype(np.int64)
     return found
 
 
-def _shares(places: Array, size: int, way: Way) -> Array:
+def _shares(places: Array, size: int, interpolation: Interpolation) -> Array:
     """Return the share of each input element in each output element; positions beyond an end take the last element."""
     first = np.floor(places)
     rest = places - first
-    if way.mode == "linear":
+    if interpolation.mode == "linear":
         parts = {0: 1 - rest, 1: rest}
-    elif way.mode == "cubic":
-        parts = {step: _keys(np.abs(rest - step), way.cubic) for step in (-1, 0, 1, 2)}
+    elif interpolation.mode == "cubic":
+        parts = {step: _keys(np.abs(rest - step), interpolation.cubic) for step in (-1, 0, 1, 2)}
     else:
-        raise UnknownError(f"Resize in mode {way.mode}")
+        raise UnknownError(f"Resize in mode {interpolation.mode}")
     found = np.zeros((places.size, size))
     rows = np.arange(places.size)
     for step, share in parts.items():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.errors import UsageError
-from analyzer.manifest import Call, Calls, Given, Manifest
+from analyzer.manifest import Call, Calls, Manifest, ProgramInput
 from analyzer.model import Graph, Model, Node, StoredTensor
 from analyzer.model.content import encode_values
 from analyzer.model.dtypes import DType
@@ -18,7 +18,7 @@ from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
-from analyzer.verify.algebra.stored import Stored, Weights, whole_buffers
+from analyzer.verify.algebra.stored import Stored, Weights, known_buffers
 from analyzer.verify.algebra.values import Array, Factored, Field, UnknownError, Value, shape_of
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
@@ -44,7 +44,7 @@ class Drawing(Mutable, dict=True):
 
     program: Program
     watched: Watched
-    inputs: Sequence[Given]
+    inputs: Sequence[ProgramInput]
     """Inputs at the sizes of the drawing."""
     is_least: bool = False
     """Whether all free sizes are 1, where masks are single numbers."""
@@ -56,10 +56,10 @@ class Drawing(Mutable, dict=True):
     """Operation that made a value, by the value's `id`."""
 
     @cached_property
-    def deeds(self) -> frozenset[object]:
+    def known_operations(self) -> frozenset[object]:
         """Operations of the program with known numbers; those without effect count only if all free sizes are 1."""
         steps = (step for step in self.steps.values() if self.is_least or not _is_idle(step))
-        return frozenset(deed for step in steps for deed in deeds_of(step))
+        return frozenset(operation for step in steps for operation in known_operations_of(step))
 
     @cached_property
     def divisors(self) -> frozenset[Print | None]:
@@ -75,10 +75,10 @@ class Drawing(Mutable, dict=True):
         )
 
     @cached_property
-    def wanted(self) -> frozenset[Print]:
+    def unsupported_prints(self) -> frozenset[Print]:
         """Prints of the inputs of unsupported calls."""
-        given = (value for values in self.program.stops.values() for value in values)
-        return frozenset(key for value in given if (key := print_of(value)) is not None)
+        operands = (value for values in self.program.unsupported_inputs.values() for value in values)
+        return frozenset(key for value in operands if (key := print_of(value)) is not None)
 
     @cached_property
     def assumed(self) -> frozenset[Print | None]:
@@ -87,9 +87,9 @@ class Drawing(Mutable, dict=True):
 
     def run(self) -> None:
         """Compute every call, and record its results and intermediate values."""
-        self.program.run(self._note, goes_on=True)
+        self.program.run(self._add_call, goes_on=True)
 
-    def _note(self, at: int, call: Call, found: Any) -> None:
+    def _add_call(self, at: int, call: Call, found: Any) -> None:
         steps = self.watched.taken()
         for value in values_of(found):
             key = print_of(value)
@@ -128,14 +128,17 @@ def draw_programs(
     """
     left = left_out(model.graphs[0], calls)
     fixed = _fixed_axes(model.graphs[0], calls)
-    every = [_default(given, model.path) if given.name in left else given for given in calls.inputs]
-    whole = [given.name for given in every if not given.dtype.is_floating]
+    every = [
+        _default(program_input, model.path) if program_input.name in left else program_input
+        for program_input in calls.inputs
+    ]
+    whole = [program_input.name for program_input in every if not program_input.dtype.is_floating]
 
-    def draw(seed: int, inputs: Sequence[Given], known: Sequence[str]) -> Drawing:
+    def draw(seed: int, inputs: Sequence[ProgramInput], known: Sequence[str]) -> Drawing:
         a = Watched(seed, numbers)
         first = _first_names(manifest)
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
-        weights = Weights(a, shapes, first, whole_buffers(manifest))
+        weights = Weights(a, shapes, first, known_buffers(manifest))
         try:
             drawing = Drawing(Program(a, calls, weights, inputs_of(inputs, seed, known)), a, inputs)
         except UnknownError as error:
@@ -170,33 +173,35 @@ def draw_programs(
 
 def left_out(graph: Graph, calls: Calls) -> list[str]:
     """Return the program's inputs that a file does not take, if all of its own inputs are the program's."""
-    names = [given.name for given in calls.inputs]
+    names = [program_input.name for program_input in calls.inputs]
     return [name for name in names if name not in graph.inputs] if set(graph.inputs) < set(names) else []
 
 
 def _fixed_axes(graph: Graph, calls: Calls) -> Mapping[str, Sequence[int]]:
     """Return the axes that the file fixes, for each input of the program; inputs match by name, else in order."""
     axes = {
-        given.name: [axis for axis, size in enumerate(given.dims or ()) if isinstance(size, int)]
-        for given in graph.signature
+        entry.name: [axis for axis, size in enumerate(entry.dims or ()) if isinstance(size, int)]
+        for entry in graph.signature
     }
-    names = [given.name for given in calls.inputs]
+    names = [entry.name for entry in calls.inputs]
     rest = iter([name for name in names if name not in axes])
     taken = ((name if name in names else next(rest, None), each) for name, each in axes.items())
     return {name: each for name, each in taken if name is not None}
 
 
-def _default(given: Given, path: object) -> Given:
+def _default(program_input: ProgramInput, path: object) -> ProgramInput:
     """Return an input that the file does not take, with the default numbers of transformers.
 
     Raises:
         UsageError: it has no known default.
     """
-    element = given.dtype.to_numpy()
-    if given.dtype.is_floating or element is None or "position" in given.name:
-        raise UsageError(f"{path}: takes no {given.name}, which PyTorch's program takes; leave --static out")
-    number = np.full(1, "mask" in given.name, element)
-    return replace(given, numbers=encode_values(number))
+    element = program_input.dtype.to_numpy()
+    if program_input.dtype.is_floating or element is None or "position" in program_input.name:
+        raise UsageError(
+            f"{path}: takes no {program_input.name}, which PyTorch's program takes; leave --static out"
+        )
+    number = np.full(1, "mask" in program_input.name, element)
+    return replace(program_input, numbers=encode_values(number))
 
 
 def _first_names(manifest: Manifest) -> dict[str, str]:
@@ -211,30 +216,37 @@ def _first_names(manifest: Manifest) -> dict[str, str]:
 
 
 def _resized(
-    inputs: Sequence[Given], fixed: Mapping[str, Sequence[int]], *, least: bool
-) -> Sequence[Given] | None:
+    inputs: Sequence[ProgramInput], fixed: Mapping[str, Sequence[int]], *, least: bool
+) -> Sequence[ProgramInput] | None:
     """Return inputs of larger sizes, or of size 1; None if all sizes are fixed."""
     kept = {
-        given.axes[axis] for given in inputs for axis in fixed.get(given.name, ()) if axis < len(given.axes)
+        program_input.axes[axis]
+        for program_input in inputs
+        for axis in fixed.get(program_input.name, ())
+        if axis < len(program_input.axes)
     }
-    free = list(dict.fromkeys(name for given in inputs for name in given.axes if name and name not in kept))
+    free = list(
+        dict.fromkeys(
+            name for program_input in inputs for name in program_input.axes if name and name not in kept
+        )
+    )
     if not free:
         return None
     more = {name: 1 + place % 3 for place, name in enumerate(free)}
     return [
-        Given(
-            given.name,
-            given.dtype,
+        ProgramInput(
+            program_input.name,
+            program_input.dtype,
             tuple(
                 1 if least and name in more else n + more.get(name, 0)
-                for n, name in zip(given.shape, given.axes, strict=True)
+                for n, name in zip(program_input.shape, program_input.axes, strict=True)
             )
-            if given.axes
-            else given.shape,
-            given.numbers,
-            given.axes,
+            if program_input.axes
+            else program_input.shape,
+            program_input.numbers,
+            program_input.axes,
         )
-        for given in inputs
+        for program_input in inputs
     ]
 
 
@@ -244,7 +256,7 @@ def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> 
     Raises:
         UsageError: the graph takes other inputs.
     """
-    names = [given.name for given in calls.inputs]
+    names = [program_input.name for program_input in calls.inputs]
     if len(names) != len(graph.inputs) and not set(graph.inputs) <= set(names):
         raise UsageError(
             f"{path}: takes {format_many(len(graph.inputs), 'input')}, and PyTorch's program takes {len(names)}"
@@ -259,7 +271,7 @@ class State(Mutable, dict=True):
     result: Reconciliation
     calls: Calls
     drawing: Drawing
-    given: Mapping[Place, Value] = field(default_factory=dict)
+    substituted: Mapping[Place, Value] = field(default_factory=dict)
     before: State | None = None
     """State with fewer substitutions; values that do not depend on the new ones are taken from it."""
     results: dict[Place, Value] = field(default_factory=dict)
@@ -268,11 +280,11 @@ class State(Mutable, dict=True):
     prints: dict[Place, Print | None] = field(default_factory=dict)
     parts: dict[int, list[Print]] = field(default_factory=dict)
     """Prints of a node's intermediate values, by position."""
-    strange: dict[int, bool] = field(default_factory=dict)
+    unmatched: dict[int, bool] = field(default_factory=dict)
     """Whether a node divides, or depends on a decision by sizes, unlike anything in the program; by position."""
     dividing: set[int] = field(default_factory=set)
     """Positions of the nodes that divide so."""
-    stood: dict[int, str] = field(default_factory=dict)
+    identified_calls: dict[int, str] = field(default_factory=dict)
     """Call of the program with which an unsupported node is identified, by the node's position."""
 
     def __post_init__(self) -> None:
@@ -290,87 +302,88 @@ class State(Mutable, dict=True):
                 self.ledger,
                 stored,
                 inputs,
-                self._see,
+                self._add_result,
                 deciding=self.deciding,
                 stand_in=self._stand_in,
             )
             self.file.run()
         else:
-            self.stood.update(self.before.stood)
+            self.identified_calls.update(self.before.identified_calls)
             self.file = self.before.file.again(
                 self.a,
-                self._see,
-                {position for position, _ in self.given} - {position for position, _ in self.before.given},
+                self._add_result,
+                {position for position, _ in self.substituted}
+                - {position for position, _ in self.before.substituted},
                 stand_in=self._stand_in,
             )
             for place, value in self.before.results.items():
-                if place not in self.results and place[0] not in self.file.again_run:
+                if place not in self.results and place[0] not in self.file.recomputed:
                     self.results[place] = value
                     self.prints[place] = self.before.prints[place]
             for position, prints in self.before.parts.items():
-                if position not in self.file.again_run:
+                if position not in self.file.recomputed:
                     self.parts[position] = prints
-                    self.strange[position] = self.before.strange.get(position, False)
+                    self.unmatched[position] = self.before.unmatched.get(position, False)
                     self.dividing |= {position} & self.before.dividing
         self.found = {key for key in self.prints.values() if key is not None}
         self.found.update(key for prints in self.parts.values() for key in prints)
 
-    def _see(self, node: Node, place: int, value: Value) -> Value:
+    def _add_result(self, node: Node, place: int, value: Value) -> Value:
         steps = self.a.taken()
-        value = self.given.get((node.position, place), value)
+        value = self.substituted.get((node.position, place), value)
         self.results[node.position, place] = value
         self.prints[node.position, place] = print_of(value)
-        if not place and (node.position, place) not in self.given:
+        if not place and (node.position, place) not in self.substituted:
             keys = (print_of(step.value) for step in steps)
             divisors = {_numbers_of(each) for step in steps for each in divisors_of(step)}
-            strange = bool(divisors - self.drawing.divisors)
-            if strange:
+            unmatched = bool(divisors - self.drawing.divisors)
+            if unmatched:
                 self.dividing.add(node.position)
             if node.position in self.deciding:
-                deeds = {deed for step in steps for deed in deeds_of(step)}
-                strange = strange or not deeds or not deeds <= self.drawing.deeds
-            self.strange[node.position] = strange
+                operations = {operation for step in steps for operation in known_operations_of(step)}
+                unmatched = unmatched or not operations or not operations <= self.drawing.known_operations
+            self.unmatched[node.position] = unmatched
             self.parts[node.position] = [key for key in keys if key is not None]
         return value
 
-    def _stand_in(self, node: Node, given: Sequence[Value | None]) -> Value | None:
+    def _stand_in(self, node: Node, operands: Sequence[Value | None]) -> Value | None:
         """Return the value that replaces the result of an unsupported node.
 
         It is the value that was substituted there, or the stand-in of the one unsupported call with the same inputs.
         """
-        self.stood.pop(node.position, None)
-        put = self.given.get((node.position, 0))
-        if put is not None:
-            return put
-        mine = [each for each in given if isinstance(each, (Field, Factored))]
+        self.identified_calls.pop(node.position, None)
+        replacement = self.substituted.get((node.position, 0))
+        if replacement is not None:
+            return replacement
+        mine = [each for each in operands if isinstance(each, (Field, Factored))]
         program = self.drawing.program
         alike = [
             name
-            for name, yours in program.stops.items()
-            if len(yours) == len(mine)
-            and all(self.a.same(one, two) for one, two in zip(mine, yours, strict=True))
+            for name, theirs in program.unsupported_inputs.items()
+            if len(theirs) == len(mine)
+            and all(self.a.same(one, two) for one, two in zip(mine, theirs, strict=True))
         ]
         if len(alike) != 1 or alike[0] not in program.stand_ins:
             return None
-        self.stood[node.position] = alike[0]
+        self.identified_calls[node.position] = alike[0]
         return program.stand_ins[alike[0]]
 
     @property
     def is_ambiguous(self) -> bool:
         """Whether two nodes are identified with one call."""
-        return len(set(self.stood.values())) < len(self.stood)
+        return len(set(self.identified_calls.values())) < len(self.identified_calls)
 
     @cached_property
-    def met(self) -> frozenset[Print]:
+    def shared_prints(self) -> frozenset[Print]:
         """Prints of the inputs of unsupported calls that unsupported nodes of the file also have."""
         names = (
             name
             for node in self.graph.nodes
-            if node.position in self.file.stopped
+            if node.position in self.file.unsupported
             for name in node.inputs
             if name in self.file.values
         )
-        return self.drawing.wanted & {print_of(self.file.values[name]) for name in names}
+        return self.drawing.unsupported_prints & {print_of(self.file.values[name]) for name in names}
 
     @cached_property
     def has_codes(self) -> bool:
@@ -382,15 +395,15 @@ class State(Mutable, dict=True):
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Outputs of both sides: by the names that the export gave them, else in order."""
-        named = dict(zip(self.calls.results, self.calls.outputs, strict=False))
-        if named.keys() & set(self.graph.outputs):
-            return [(name, named[name]) for name in self.graph.outputs if name in named]
+        by_name = dict(zip(self.calls.results, self.calls.outputs, strict=False))
+        if by_name.keys() & set(self.graph.outputs):
+            return [(name, by_name[name]) for name in self.graph.outputs if name in by_name]
         return list(zip(self.graph.outputs, self.calls.outputs, strict=False))
 
     def is_output_same(self, name: str, theirs: str) -> bool:
         """Whether an output equals the program's, in every element."""
-        mine, yours = self.file.values.get(name), self.drawing.program.value(theirs)
-        return mine is not None and yours is not None and self.a.same(mine, yours)
+        found, expected = self.file.values.get(name), self.drawing.program.value(theirs)
+        return found is not None and expected is not None and self.a.same(found, expected)
 
     @cached_property
     def equal_outputs(self) -> frozenset[str]:
@@ -418,9 +431,9 @@ class State(Mutable, dict=True):
         return not self.hidden and len(outputs[0]) == len(outputs[1]) == len(self.same_outputs)
 
     @cached_property
-    def rightness(self) -> int:
+    def score(self) -> int:
         """Number of the program's values in the file; an output counts for many."""
-        found = len(self.found & self.drawing.origins.keys()) + len(self.met)
+        found = len(self.found & self.drawing.origins.keys()) + len(self.shared_prints)
         return found + _OUTPUT * len(self.same_outputs)
 
     # nodes
@@ -473,7 +486,10 @@ class State(Mutable, dict=True):
     def hidden(self) -> frozenset[str]:
         """Names of values with a decision by sizes, or a quotient, that the program does not have."""
         return frozenset(
-            name for node in self.graph.nodes if self.strange.get(node.position) for name in node.outputs[:1]
+            name
+            for node in self.graph.nodes
+            if self.unmatched.get(node.position)
+            for name in node.outputs[:1]
         )
 
     @cached_property
@@ -516,7 +532,7 @@ def _is_idle(step: Step) -> bool:
     return False
 
 
-def deeds_of(step: Step) -> Iterator[object]:
+def known_operations_of(step: Step) -> Iterator[object]:
     """Yield an operation with each known number, or slice, that it takes."""
     sizes = shape_of(step.args[0]) if step.args and hasattr(step.args[0], "shape") else ()
     for slot, arg in enumerate(step.args):

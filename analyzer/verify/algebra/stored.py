@@ -71,7 +71,7 @@ class Weights(Mutable):
         """Return the same tensors for another algebra."""
         return replace(self, a=a)
 
-    def named(self) -> Collection[tuple[str, Value]]:
+    def used_tensors(self) -> Collection[tuple[str, Value]]:
         """Return the tensors that were used, with their names."""
         return self._made.items()
 
@@ -91,16 +91,16 @@ class Weights(Mutable):
         return self._made[own]
 
 
-def whole_buffers(manifest: Manifest) -> dict[str, Array]:
+def known_buffers(manifest: Manifest) -> dict[str, Array]:
     """Return buffers with known values: integers, booleans, and single numbers."""
-    found = told_buffers(manifest)
+    found = complete_buffers(manifest)
     kinds = {buffer.name: buffer for buffer in manifest.buffers}
     return {
         name: array for name, array in found.items() if not kinds[name].dtype.is_floating or array.size == 1
     }
 
 
-def told_buffers(manifest: Manifest) -> dict[str, Array]:
+def complete_buffers(manifest: Manifest) -> dict[str, Array]:
     """Return all buffers whose elements a manifest gives in full."""
     found = {buffer.name: _elements(buffer) for buffer in manifest.buffers}
     return {name: array for name, array in found.items() if array is not None}
@@ -142,10 +142,10 @@ class Stored(Mutable, dict=True):
         for line in self.result.parameters:
             for piece in line.pieces:
                 self._pieces[piece.key].append((line.name, piece))
-            held = {piece.key for piece in line.pieces}
+            keys = {piece.key for piece in line.pieces}
             for key in line.entries:
-                if key not in held and len(held) == 1:
-                    self._copies[key] = next(iter(held))
+                if key not in keys and len(keys) == 1:
+                    self._copies[key] = next(iter(keys))
         for entry in self.result.entries:
             self._lines[entry.key] = entry
             if entry.piece is not None and entry.parameter is not None and not self._pieces.get(entry.key):
@@ -169,7 +169,7 @@ class Stored(Mutable, dict=True):
         line = self._lines.get(tensor.key)
         stands = self._pieces.get(tensor.key) or (line is not None and line.parameter is not None)
         encoded = self._restorer.encoding(tensor)
-        if encoded is None or not stands or self._is_strange(line):
+        if encoded is None or not stands or self._has_other_values(line):
             return found
         readers = {(reader.node.op_type, reader.slot) for reader in self.result.ledger.wiring.readers(tensor)}
         decoder = None if encoded.levels or encoded.group_index is not None else encoded.open()
@@ -182,17 +182,17 @@ class Stored(Mutable, dict=True):
         return self.weights.a.add(self.weights.a.divide(found, scale), zero)
 
     @staticmethod
-    def _is_strange(line: EntryLine | None) -> bool:
+    def _has_other_values(line: EntryLine | None) -> bool:
         return line is not None and line.line in UNBALANCED and line.line is not Line.MISPLACED
 
     def _find(self, tensor: StoredTensor) -> Value:
         line = self._lines.get(tensor.key)
         if line is not None and line.line is Line.NOT_COMPARED:
             raise UnknownError(f"{tensor.name}: its values were not compared")
-        if line is not None and self._is_strange(line):
+        if line is not None and self._has_other_values(line):
             if line.line is not Line.DIFFERING and not self._stands_for_another(tensor):
                 raise UnknownError(f"{tensor.name}: nothing in PyTorch explains it")
-            return self._strange(tensor.name, tensor.shape)
+            return self._draw_other_values(tensor.name, tensor.shape)
         if self._pieces.get(tensor.key):
             pieces = self._pieces[tensor.key]
             try:
@@ -205,7 +205,7 @@ class Stored(Mutable, dict=True):
             return self._copied(tensor, self._tensors[self._copies[tensor.key]])
         if line is not None and line.value is not None:
             try:
-                return self._evaluated(tensor, line.value, line.stands)
+                return self._evaluated(tensor, line.value, line.value_piece)
             except UnknownError:
                 if tensor.dtype.is_floating:  # integers, in which no weight is, are known
                     raise
@@ -239,8 +239,8 @@ class Stored(Mutable, dict=True):
         manifest = self.result.manifest
         for buffer in manifest.buffers:
             if buffer.dtype.is_floating and buffer.numel > 1:
-                held = manifest.value(buffer.name)
-                if held is None or bool(np.isin(np.unique(array), held).any()):
+                elements = manifest.value(buffer.name)
+                if elements is None or bool(np.isin(np.unique(array), elements).any()):
                     return True
         return False
 
@@ -260,11 +260,11 @@ class Stored(Mutable, dict=True):
         a, owners = self.weights.a, list(dict.fromkeys(names))
         if len(owners) == 1 and (rows := self._by_rows(tensor, owners[0])) is not None:
             return rows
-        told = [self.result.manifest.value(name) for name in owners]
+        arrays = [self.result.manifest.value(name) for name in owners]
         array = tensor.payload.array() if tensor.numel <= _MOST else None
-        if array is None or any(each is None or each.dtype != array.dtype for each in told):
+        if array is None or any(each is None or each.dtype != array.dtype for each in arrays):
             raise error
-        numbers = np.concatenate([np.reshape(each, -1) for each in told if each is not None])
+        numbers = np.concatenate([np.reshape(each, -1) for each in arrays if each is not None])
         known, places = np.unique(numbers, return_index=True)
         at = np.minimum(np.searchsorted(known, array), known.size - 1)
         if known.size < numbers.size or not np.array_equal(known[at], array):
@@ -290,7 +290,7 @@ class Stored(Mutable, dict=True):
         whole = a.reshape(self.weights.of(name), (-1, table.shape[-1]))
         return a.reshape(a.take(whole, places[at], 0), tensor.shape)
 
-    def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
+    def _draw_other_values(self, name: str, shape: tuple[int, ...]) -> Value:
         """Draw a tensor whose values are not PyTorch's."""
         return drawn(f"the file's {name}", shape, self.weights.a.seed)
 
@@ -360,7 +360,7 @@ class Stored(Mutable, dict=True):
             scaled = self._scaled(self.weights.of(name), piece.computed.rule)
             return a.permute(a.reshape(scaled, piece.shape), piece.axes)
         if _STANDARDIZED in piece.computed.rule and self._is_read_plainly(name):
-            return self._strange(
+            return self._draw_other_values(
                 f"{name} as {piece.computed.rule}", tuple(piece.shape[axis] for axis in piece.axes)
             )
         if piece.computed.factor is None:
@@ -457,9 +457,9 @@ class Stored(Mutable, dict=True):
 
     def _copied(self, tensor: StoredTensor, other: StoredTensor) -> Value:
         found = self.of(other)
-        if tensor.shape == shape_of(found) and _alike(tensor, other, turned=False):
+        if tensor.shape == shape_of(found) and _has_equal_sample(tensor, other, transposed=False):
             return found
-        if tensor.shape == shape_of(found)[::-1] and _alike(tensor, other, turned=True):
+        if tensor.shape == shape_of(found)[::-1] and _has_equal_sample(tensor, other, transposed=True):
             return self.weights.a.permute(found, range(len(tensor.shape))[::-1])
         raise UnknownError(f"{tensor.name}: a copy in another form")
 
@@ -471,12 +471,12 @@ class Stored(Mutable, dict=True):
         return a.reshape(a.permute(a.reshape(found, stands.shape), stands.axes), tensor.shape)
 
 
-def _alike(one: StoredTensor, other: StoredTensor, *, turned: bool) -> bool:
+def _has_equal_sample(one: StoredTensor, other: StoredTensor, *, transposed: bool) -> bool:
     """Whether a sample of elements of two tensors is equal."""
     a, b = one.payload.array(), other.payload.array()
     if a is None or b is None or a.dtype != b.dtype:
         return False
-    b = b.T if turned else b
+    b = b.T if transposed else b
     if a.shape != b.shape:
         return False
     places = np.random.default_rng(0).integers(0, a.size, _SAMPLES)

@@ -199,7 +199,7 @@ class Algebra(Mutable):
                 return bool(np.array_equal(a, b))
         if isinstance(one, Factored) and isinstance(other, Factored) and len(one.terms) == len(other.terms):
             pairs = zip(one.terms, other.terms, strict=True)
-            if all(np.array_equal(a, b) for mine, yours in pairs for a, b in zip(mine, yours, strict=True)):
+            if all(np.array_equal(a, b) for mine, theirs in pairs for a, b in zip(mine, theirs, strict=True)):
                 return True
         return bool(np.array_equal(self.dense(one).elements, self.dense(other).elements))
 
@@ -426,8 +426,10 @@ class Algebra(Mutable):
         if isinstance(other, Factored) and len(other.shape) == 2:
             return self._times(self.dense(one).elements, other)
         if isinstance(one, Factored) and len(one.shape) == 2 and len(shape_of(other)) == 2:
-            turned = self._times(self.dense(self.permute(other, (1, 0))).elements, self.permute(one, (1, 0)))
-            return self.permute(turned, (1, 0))
+            transposed = self._times(
+                self.dense(self.permute(other, (1, 0))).elements, self.permute(one, (1, 0))
+            )
+            return self.permute(transposed, (1, 0))
         a, b = self.dense(one).elements, self.dense(other).elements
         vector = a.ndim == 1, b.ndim == 1
         a, b = (a[None] if vector[0] else a), (b[:, None] if vector[1] else b)
@@ -437,14 +439,14 @@ class Algebra(Mutable):
         found = found[..., 0, :] if vector[0] else found
         return Field(found[..., 0] if vector[1] else found, _kind(one, other))
 
-    def _times(self, given: Elements, weight: Any) -> Value:
+    def _times(self, rows_left: Elements, weight: Any) -> Value:
         """Return given @ weight; a factored weight takes one dot product and one outer product for each term."""
         if not isinstance(weight, Factored):
-            return Field(product(given, self.dense(weight).elements))
-        found = np.zeros((*given.shape[:-1], weight.shape[1]), np.uint64)
+            return Field(product(rows_left, self.dense(weight).elements))
+        found = np.zeros((*rows_left.shape[:-1], weight.shape[1]), np.uint64)
         self.bound(found.size)
         for rows, columns in weight.terms:
-            sums = (given * rows % _P).sum(axis=-1, dtype=np.uint64) % _P
+            sums = (rows_left * rows % _P).sum(axis=-1, dtype=np.uint64) % _P
             found = (found + sums[..., None] * columns) % _P
         return Field(found)
 
@@ -530,25 +532,29 @@ class Algebra(Mutable):
             return other
         if self._is_softplus(condition, one, other):
             return other
-        yes = self.dense(condition).elements
-        no = (np.uint64(1) + negative(yes)) % _P
+        true_weight = self.dense(condition).elements
+        false_weight = (np.uint64(1) + negative(true_weight)) % _P
         a, b = self._both(one, other)
-        self.bound(math.prod(np.broadcast_shapes(yes.shape, a.shape, b.shape)))
-        return Field((yes * a + no * b) % _P, _kind(one, other))
+        self.bound(math.prod(np.broadcast_shapes(true_weight.shape, a.shape, b.shape)))
+        return Field((true_weight * a + false_weight * b) % _P, _kind(one, other))
 
     def _is_softplus(self, condition: Value, one: Value, other: Value) -> bool:
         """Whether a choice is a softplus times any factor: w * c where w is large, and softplus(w) * c elsewhere."""
-        wide = condition.beyond if isinstance(condition, Field) else None
-        if wide is None or not all(
-            isinstance(each, Field) and each.shape == wide.shape for each in (one, other)
+        argument = condition.beyond if isinstance(condition, Field) else None
+        if argument is None or not all(
+            isinstance(each, Field) and each.shape == argument.shape for each in (one, other)
         ):
             return False
-        given, plain, bent = (self.dense(each).elements.reshape(-1) for each in (wide, one, other))
-        for end in (1, given.size):  # the first element decides nearly all choices
-            made = self.dense(Algebra.function(self, "softplus", Field(given[:end]))).elements
-            if not np.array_equal(made * plain[:end] % _P, bent[:end] * given[:end] % _P):
+        argument_elements, identity_branch, softplus_branch = (
+            self.dense(each).elements.reshape(-1) for each in (argument, one, other)
+        )
+        for end in (1, argument_elements.size):  # the first element decides nearly all choices
+            made = self.dense(Algebra.function(self, "softplus", Field(argument_elements[:end]))).elements
+            if not np.array_equal(
+                made * identity_branch[:end] % _P, softplus_branch[:end] * argument_elements[:end] % _P
+            ):
                 return False
-        return bool(given.size and given.all())
+        return bool(argument_elements.size and argument_elements.all())
 
     def compare(self, name: str, one: Value, other: Value) -> Any:
         """Compare as `less`, `less_equal` or `equal`; other comparisons exchange or negate these."""
@@ -629,13 +635,13 @@ class Algebra(Mutable):
             found = np.asarray(value)
             found = found if low is None else np.maximum(found, np.asarray(low, found.dtype))
             return found if high is None else np.minimum(found, np.asarray(high, found.dtype))
-        bent = value
+        clamped = value
         low = None if _is_all(low, -np.inf) else low
         high = None if _is_all(high, np.inf) else high
         if low is not None:
             zero = is_known(low) and not np.asarray(low).any()
-            bent = self.function("relu", bent) if zero else self.greatest(bent, low)
-        return bent if high is None else self.least(bent, high)
+            clamped = self.function("relu", clamped) if zero else self.greatest(clamped, low)
+        return clamped if high is None else self.least(clamped, high)
 
     def cast(self, value: Value, kind: str, dtype: Any) -> Any:
         """Cast to another type; `kind` is numpy's letter for it."""
@@ -724,12 +730,12 @@ def _like(one: Any, other: Any) -> tuple[Array, Array]:
     if b.ndim == 0 and a.ndim and ranks[1] <= ranks[0]:
         return a, b.astype(a.dtype)
     if ranks[0] != ranks[1]:
-        wide = a.dtype if ranks[0] > ranks[1] else b.dtype
-        if wide == np.float64 and 0 in (a.ndim, b.ndim):  # a Python number beside integers
-            wide = np.dtype(np.float32)
-        return a.astype(wide), b.astype(wide)
-    wide = np.promote_types(a.dtype, b.dtype)
-    return a.astype(wide), b.astype(wide)
+        wider_type = a.dtype if ranks[0] > ranks[1] else b.dtype
+        if wider_type == np.float64 and 0 in (a.ndim, b.ndim):  # a Python number beside integers
+            wider_type = np.dtype(np.float32)
+        return a.astype(wider_type), b.astype(wider_type)
+    wider_type = np.promote_types(a.dtype, b.dtype)
+    return a.astype(wider_type), b.astype(wider_type)
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

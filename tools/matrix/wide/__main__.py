@@ -40,7 +40,7 @@ def main() -> None:
     def run(group: Sequence[object]) -> list[Outcome]:
         outcomes = make_and_run(folder, group, again=options.again)  # type: ignore[arg-type]
         for outcome in outcomes:
-            _say(line_of(outcome))
+            _print_line(line_of(outcome))
         return outcomes
 
     outcomes: list[Outcome] = []
@@ -53,7 +53,7 @@ def main() -> None:
             if options.markdown:
                 options.markdown.write_text(render_markdown(outcomes), encoding="utf-8")
     for line in summary_lines(outcomes):
-        _say(line)
+        _print_line(line)
     sys.exit(any(negative.balanced for outcome in outcomes for negative in outcome.negatives))
 
 
@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

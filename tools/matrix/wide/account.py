@@ -90,17 +90,17 @@ def model_path(folder: Path, cell: Cell) -> Path:
 
 def run_cells(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
     """Reconcile cells of one architecture, whose files exist."""
-    bench = _Bench(folder, cells[0].architecture)
-    return [bench.run(cell) for cell in cells]
+    sides = _Sides(folder, cells[0].architecture)
+    return [sides.run(cell) for cell in cells]
 
 
 @dataclass
-class _Bench:
+class _Sides:
     """PyTorch's sides of one architecture, read once."""
 
     folder: Path
     architecture: str
-    read: dict[Any, Original] = field(default_factory=dict)
+    originals: dict[Any, Original] = field(default_factory=dict)
 
     def run(self, cell: Cell) -> Outcome:
         from analyzer import audit_model
@@ -111,10 +111,10 @@ class _Bench:
             return Outcome(cell, "failed", first_line(error))
         results = {side: self._reconcile(ledger, side) for side in SIDES if self._has(side)}
         sides = tuple(_outcome(side, result) for side, result in results.items())
-        held = [r for r in results.items() if not isinstance(r[1], str) and r[1].balanced]
-        negatives = tuple(self._negatives(cell, ledger, *_turn(cell, held))) if held else ()
+        matching = [r for r in results.items() if not isinstance(r[1], str) and r[1].balanced]
+        negatives = tuple(self._negatives(cell, ledger, *_choose_side(cell, matching))) if matching else ()
         read = self._parameters_read()
-        return Outcome(cell, "made", "", sides, negatives, *_alone(ledger, read))
+        return Outcome(cell, "made", "", sides, negatives, *_judge_alone(ledger, read))
 
     def _has(self, side: str) -> bool:
         home = self.folder / self.architecture
@@ -128,9 +128,9 @@ class _Bench:
         return next((path for path in paths if path.is_file()), None)
 
     def _original(self, side: str) -> Original:
-        if side not in self.read:
-            self.read[side] = self._load(side)
-        return self.read[side]
+        if side not in self.originals:
+            self.originals[side] = self._load(side)
+        return self.originals[side]
 
     def _load(self, side: str) -> Original:
         from analyzer import load_manifest
@@ -157,30 +157,33 @@ class _Bench:
             return None
         return sum(p.numel for p in self._original("manifest").manifest.parameters if p.read is not False)
 
-    def _negatives(self, cell: Cell, ledger: Ledger, side: str, held: Reconciliation) -> Iterator[Negative]:
-        if ("other", side) not in self.read:
+    def _negatives(self, cell: Cell, ledger: Ledger, side: str, result: Reconciliation) -> Iterator[Negative]:
+        if ("other", side) not in self.originals:
             with contextlib.suppress(Exception):  # reported below
-                self.read["other", side] = self._made(side, self._other().model)
-        yield _negative("other weights", side, "", lambda: _against(ledger, self.read["other", side]))
-        changed = _choice(cell, held)
+                self.originals["other", side] = self._original_of(side, self._other_seed().model)
+        yield _negative("other weights", side, "", lambda: _against(ledger, self.originals["other", side]))
+        changed = _choose_parameter(cell, result)
         if changed is not None:
             yield _negative(
-                "one made anew", side, changed, lambda: _against(ledger, self._with_one_anew(side, changed))
+                "one made anew",
+                side,
+                changed,
+                lambda: _against(ledger, self._with_one_reinitialized(side, changed)),
             )
 
-    def _other(self) -> Any:
+    def _other_seed(self) -> Any:
         return build(self.folder, self.architecture, seed=1)
 
-    def _with_one_anew(self, side: str, name: str) -> Original:
+    def _with_one_reinitialized(self, side: str, name: str) -> Original:
         import torch
 
         model = build(self.folder, self.architecture).model
-        fresh = dict(self._other().model.named_parameters(remove_duplicate=False))
+        fresh = dict(self._other_seed().model.named_parameters(remove_duplicate=False))
         with torch.no_grad():
             dict(model.named_parameters(remove_duplicate=False))[name].copy_(fresh[name])
-        return self._made(side, model)
+        return self._original_of(side, model)
 
-    def _made(self, side: str, model: Any) -> Original:
+    def _original_of(self, side: str, model: Any) -> Original:
         """Return this form of PyTorch's side for another module."""
         from analyzer.checkpoints import Original
         from exporter import census_source, take_census, with_reads
@@ -215,11 +218,13 @@ def _in_memory(original: Original) -> Original:
     if weights is None:
         return original
     names = [name for tensor in original.manifest.tensors for name in tensor.names]
-    return dataclasses.replace(original, weights=_Held({name: weights.array(name) for name in names}))
+    return dataclasses.replace(
+        original, weights=_MemoryWeights({name: weights.array(name) for name in names})
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _MemoryWeights:
     arrays: dict[str, Any]
 
     def array(self, name: str) -> Any:
@@ -243,26 +248,26 @@ def _outcome(side: str, result: Reconciliation | str) -> SideOutcome:
     return SideOutcome(side, result.balanced, residue_of(result))
 
 
-def _turn(cell: Cell, held: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
+def _choose_side(cell: Cell, matching: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
     """Choose one of the sides that balance, determined by the cell's name."""
-    return random.Random(cell.name).choice(held)
+    return random.Random(cell.name).choice(matching)
 
 
-def _choice(cell: Cell, result: Reconciliation) -> str | None:
+def _choose_parameter(cell: Cell, result: Reconciliation) -> str | None:
     """Choose a parameter that the file holds, determined by the cell's name."""
     sizes = {parameter.name: parameter.numel for parameter in result.manifest.parameters}
-    held = [p.name for p in result.parameters if p.line not in ("unused", "outside") and sizes[p.name]]
-    return random.Random(f"{cell.name} anew").choice(held) if held else None
+    stored = [p.name for p in result.parameters if p.line not in ("unused", "outside") and sizes[p.name]]
+    return random.Random(f"{cell.name} anew").choice(stored) if stored else None
 
 
-def _negative(kind: Any, side: str, changed: str, ask: Callable[[], Any]) -> Negative:
+def _negative(kind: Any, side: str, changed: str, reconcile: Callable[[], Any]) -> Negative:
     try:
-        return Negative(kind, side, changed, ask().balanced)
+        return Negative(kind, side, changed, reconcile().balanced)
     except Exception as error:  # noqa: BLE001  it is not `balanced`, and the error is reported
         return Negative(kind, side, changed, balanced=False, error=first_line(error))
 
 
-def _alone(ledger: Ledger, read: int | None) -> tuple[Alone, int, int, int | None, int]:
+def _judge_alone(ledger: Ledger, read: int | None) -> tuple[Alone, int, int, int | None, int]:
     least, most = ledger.parameters_at_least, ledger.parameters_at_most
     counts = (ledger.parameters, least, most, read or 0)
     if read is None:

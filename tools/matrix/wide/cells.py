@@ -17,12 +17,12 @@ _PREPARE_SECONDS, _EXPORT_SECONDS, _TOOL_SECONDS, _ACCOUNT_SECONDS = 120, 180, 1
 
 def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) -> list[Outcome]:
     """Make the missing files of one architecture's cells in `folder`, and reconcile them."""
-    absent = {cell: _absence(folder, cell, again) for cell in cells}
-    made = [cell for cell in cells if absent[cell] is None]
+    failures = {cell: _make_file(folder, cell, again) for cell in cells}
+    made = [cell for cell in cells if failures[cell] is None]
     if made:
-        _leave_manifest(folder, made[0].architecture, again)
+        _make_manifest(folder, made[0].architecture, again)
     outcomes = {outcome.cell: outcome for outcome in _run_together(folder, made)} if made else {}
-    return [absent[cell] or outcomes[cell] for cell in cells]
+    return [failures[cell] or outcomes[cell] for cell in cells]
 
 
 def is_tried(folder: Path, cell: Cell) -> bool:
@@ -34,13 +34,13 @@ def is_tried(folder: Path, cell: Cell) -> bool:
     )
 
 
-def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
+def _make_file(folder: Path, cell: Cell, again: bool) -> Outcome | None:
     """Make the cell's file. Return None if it exists, else the reason."""
     spec = ARCHITECTURES[cell.architecture]
     needed = (spec.library, *exports.PACKAGES.get(cell.export, ()), *tools.PACKAGES.get(cell.tool, ()))
-    lacking = missing(*needed)
-    if lacking is not None:
-        return Outcome(cell, "not run", f"{lacking} is not installed")
+    missing_package = missing(*needed)
+    if missing_package is not None:
+        return Outcome(cell, "not run", f"{missing_package} is not installed")
     home = folder / cell.architecture
     source = model_path(folder, Cell(cell.architecture, cell.export, AS_EXPORTED))
     try:
@@ -57,7 +57,7 @@ def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
     return None
 
 
-def _leave_manifest(folder: Path, architecture: str, again: bool) -> None:
+def _make_manifest(folder: Path, architecture: str, again: bool) -> None:
     """Export with onnxledger itself, if no cell did, to get a manifest; if that fails, there is no manifest side."""
     own = [export for export in ARCHITECTURES[architecture].exports if export in (OWN, OWN_LEGACY)]
     for export in dict.fromkeys((*own, OWN, OWN_LEGACY)):
@@ -71,10 +71,10 @@ def _leave_manifest(folder: Path, architecture: str, again: bool) -> None:
 
 def _run_together(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
     try:
-        answer = call_isolated(run_cells, folder, cells, seconds=_ACCOUNT_SECONDS + 30 * len(cells))
+        outcomes = call_isolated(run_cells, folder, cells, seconds=_ACCOUNT_SECONDS + 30 * len(cells))
     except CellError:  # one of them crashes, or takes too long: find it
         return [_run_alone(folder, cell) for cell in cells]
-    return cast("list[Outcome]", answer)
+    return cast("list[Outcome]", outcomes)
 
 
 def _run_alone(folder: Path, cell: Cell) -> Outcome:

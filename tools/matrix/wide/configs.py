@@ -558,7 +558,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "d_model": 16,
     },
     "informer": {"architectures": ["InformerModel"], "model_type": "informer", **_SERIES},
-    # Held out when they were added (`plan.HELD`).
+    # Held out when they were added (`plan.HELD_OUT`).
     "gptj": {
         "architectures": ["GPTJForCausalLM"],
         "model_type": "gptj",

@@ -154,8 +154,8 @@ def _wrapper(model: Any, names: tuple[str, ...]) -> Any:
             self.model = model
 
         def forward(self, *args: Any) -> tuple[Any, ...]:
-            given = dict(zip(names, args, strict=True)) if names else {}
-            return tuple(_leaves(self.model(**given) if names else self.model(*args)))
+            keywords = dict(zip(names, args, strict=True)) if names else {}
+            return tuple(_leaves(self.model(**keywords) if names else self.model(*args)))
 
     return Wrapper().eval()
 
@@ -178,11 +178,11 @@ def _call_of(folder: Path, architecture: str) -> tuple[Any, tuple[Any, ...], dic
     from exporter import example_inputs
 
     resolved = build(folder, architecture)
-    given = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
+    inputs = example_inputs(resolved.model, resolved.config, resolved.example_inputs)
     for config in _configs(resolved.config):
         with contextlib.suppress(AttributeError, ValueError):
             config.use_cache = False
-    return resolved.model, given.args, dict(given.kwargs)
+    return resolved.model, inputs.args, dict(inputs.kwargs)
 
 
 def _configs(config: Any) -> Iterator[Any]:

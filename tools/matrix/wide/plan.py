@@ -35,7 +35,7 @@ FRESH = frozenset({
 })  # fmt: skip
 """Architectures that were added after all rules were written, and run once."""
 
-HELD = FRESH | frozenset({
+HELD_OUT = FRESH | frozenset({
     "nystromformer", "m2m-100", "focalnet", "sew", "patchtsmixer", "video_conv3d", "normalizing_flow", "deep_speech",
     "diffusers_controlnet", "gptj", "gpt-neo", "cohere", "olmo2", "granite", "electra", "roformer", "convnextv2",
     "poolformer", "pvt-v2", "data2vec-audio",
@@ -107,8 +107,8 @@ class Architecture:
     """Position in the list, which determines the architecture's exports and tools."""
 
     @property
-    def is_held(self) -> bool:
-        return self.name in HELD
+    def is_held_out(self) -> bool:
+        return self.name in HELD_OUT
 
     @property
     def exports(self) -> tuple[str, ...]:

@@ -8,25 +8,25 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from tools.matrix.report import escaped, own_version, percent, several, table
+from tools.matrix.report import escaped, list_some, own_version, percent, table
 from tools.matrix.wide.account import Outcome, SideOutcome
 from tools.matrix.wide.causes import cause_of, is_broken
-from tools.matrix.wide.plan import ARCHITECTURES, EXPORTS, FRESH, HELD, SIDES, TOOLS
+from tools.matrix.wide.plan import ARCHITECTURES, EXPORTS, FRESH, HELD_OUT, SIDES, TOOLS
 
 
 def line_of(outcome: Outcome) -> str:
     """Return one line for a terminal."""
     if outcome.status != "made":
         return f"{outcome.cell.name:48} {outcome.status}: {outcome.reason}"
-    told = [f"{side.side} {_told(side)}" for side in outcome.sides]
-    told += [
+    parts = [f"{side.side} {_describe_side(side)}" for side in outcome.sides]
+    parts += [
         f"BALANCED AGAINST {negative.kind} {negative.changed}"
         for negative in outcome.negatives
         if negative.balanced
     ]
     if outcome.alone != "exact":
-        told.append(f"alone {outcome.alone}: {outcome.parameters:,} ({_range(outcome)}) of {outcome.read:,}")
-    return f"{outcome.cell.name:48} {'; '.join(told)}"
+        parts.append(f"alone {outcome.alone}: {outcome.parameters:,} ({_range(outcome)}) of {outcome.read:,}")
+    return f"{outcome.cell.name:48} {'; '.join(parts)}"
 
 
 def _range(outcome: Outcome) -> str:
@@ -35,7 +35,7 @@ def _range(outcome: Outcome) -> str:
     return f"{outcome.at_least:,} or more" if most is None else f"{outcome.at_least:,} to {most:,}"
 
 
-def _told(side: SideOutcome) -> str:
+def _describe_side(side: SideOutcome) -> str:
     if side.balanced:
         return "ok"
     if side.error:
@@ -59,16 +59,19 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     ]
     groups = (
         ("", made),
-        (" of the held architectures", [outcome for outcome in made if outcome.cell.architecture in HELD]),
+        (
+            " of the held architectures",
+            [outcome for outcome in made if outcome.cell.architecture in HELD_OUT],
+        ),
         (" of the architectures added last", [o for o in made if o.cell.architecture in FRESH]),
     )
     for title, some in groups:
         if not some:
             continue
         rates = ", ".join(
-            f"{percent(good, asked)} against the {side} ({good:,} of {asked:,})"
-            for side, good, asked in ((side, *_rate(some, side)) for side in SIDES)
-            if asked
+            f"{percent(good, total)} against the {side} ({good:,} of {total:,})"
+            for side, good, total in ((side, *_rate(some, side)) for side in SIDES)
+            if total
         )
         whole = sum(outcome.is_balanced for outcome in some)
         right = sum(outcome.alone in _RIGHT for outcome in some)
@@ -89,9 +92,9 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
             f"not run, and red is the right answer. Of the others {rates} balance."
         )
     negatives = [negative for outcome in outcomes for negative in outcome.negatives]
-    fooled = sum(negative.balanced for negative in negatives)
+    passed = sum(negative.balanced for negative in negatives)
     lines.append(
-        f"{len(negatives):,} negative controls, other weights or one parameter made anew: {fooled:,} balance."
+        f"{len(negatives):,} negative controls, other weights or one parameter made anew: {passed:,} balance."
     )
     return tuple(lines)
 
@@ -137,7 +140,7 @@ def render_markdown(outcomes: Sequence[Outcome]) -> str:
         part=_PART.format(taken=architectures, planned=len(ARCHITECTURES))
         if architectures < len(ARCHITECTURES)
         else "",
-        held=len(HELD),
+        held=len(HELD_OUT),
         fresh=len(FRESH),
         versions=textwrap.fill(", ".join(_versions()) + ".", 120, break_on_hyphens=False),
     )
@@ -195,8 +198,8 @@ def _figures(found: Sequence[Outcome]) -> Iterator[str]:
     yield f"{len(found):,}"
     yield percent(sum(outcome.is_balanced for outcome in found), len(found))
     for side in SIDES:
-        good, asked = _rate(found, side)
-        yield percent(good, asked) if asked else ""
+        good, total = _rate(found, side)
+        yield percent(good, total) if total else ""
     known = [outcome for outcome in found if outcome.alone != "unknown"]
     yield percent(sum(outcome.alone in _RIGHT for outcome in known), len(known)) if known else ""
     yield percent(sum(outcome.alone == "exact" for outcome in known), len(known)) if known else ""
@@ -212,8 +215,8 @@ def _architectures(outcomes: Sequence[Outcome]) -> Iterator[Sequence[str]]:
             ]
             known = [outcome for outcome in found if outcome.alone != "unknown"]
             right = sum(outcome.alone in _RIGHT for outcome in known)
-            held = "held" if spec.is_held else ""
-            yield f"`{name}`", held, f"{len(found)}", f"{good}", *sides, f"{right}/{len(known)}"
+            mark = "held" if spec.is_held_out else ""
+            yield f"`{name}`", mark, f"{len(found)}", f"{good}", *sides, f"{right}/{len(known)}"
 
 
 def _negatives(outcomes: Sequence[Outcome]) -> str:
@@ -228,9 +231,9 @@ def _negatives(outcomes: Sequence[Outcome]) -> str:
         for negative in outcome.negatives
         if negative.balanced
     ]
-    asked = sum(len(outcome.negatives) for outcome in outcomes)
+    total = sum(len(outcome.negatives) for outcome in outcomes)
     if not rows:
-        return f"None of {asked:,} balances."
+        return f"None of {total:,} balances."
     return table(("cell", "balances against", "side", "made anew"), rows)
 
 
@@ -240,22 +243,22 @@ def _residues(outcomes: Sequence[Outcome]) -> str:
         name = f"`{outcome.cell.name}`"
         if outcome.status == "failed":
             rows.append((name, "", escaped(outcome.reason), "", ""))
-        for sides, told, of in _alike(outcome.sides):
-            rows.append((name, ", ".join(sides), told, of, cause_of(outcome, sides)))
+        for sides, text, of in _group_sides(outcome.sides):
+            rows.append((name, ", ".join(sides), text, of, cause_of(outcome, sides)))
     header = ("cell", "against", "residue", "of", "cause")
     return table(header, rows) if rows else "Everything balances."
 
 
-def _alike(sides: Iterable[SideOutcome]) -> Iterator[tuple[list[str], str, str]]:
+def _group_sides(sides: Iterable[SideOutcome]) -> Iterator[tuple[list[str], str, str]]:
     """Yield the sides with equal residues, one row for each residue."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for side in sides:
         if not side.balanced:
-            told = " + ".join(f"{residue.elements:,} {residue.line}" for residue in side.residue)
-            of = "; ".join(several(residue.names, 2) for residue in side.residue)
-            found[told or escaped(side.error), of].append(side.side)
-    for (told, of), names in found.items():
-        yield names, told, of
+            text = " + ".join(f"{residue.elements:,} {residue.line}" for residue in side.residue)
+            of = "; ".join(list_some(residue.names, 2) for residue in side.residue)
+            found[text or escaped(side.error), of].append(side.side)
+    for (text, of), names in found.items():
+        yield names, text, of
 
 
 def _wrong(outcomes: Sequence[Outcome]) -> str:
@@ -278,7 +281,7 @@ def _absences(outcomes: Sequence[Outcome]) -> str:
         if outcome.status not in ("made", "failed"):
             cells[outcome.status, outcome.reason].append(outcome.cell.name)
     rows = [
-        (status, f"{len(names):,}", several(names, 4), escaped(reason))
+        (status, f"{len(names):,}", list_some(names, 4), escaped(reason))
         for (status, reason), names in cells.items()
     ]
     return table(("", "cells", "which", "why"), rows) if rows else "All have one."

@@ -90,7 +90,7 @@ def merge(source: Path, target: Path) -> None:
     onnx.save(merged, target)
 
 
-def _recorded(path: Path, home: Path) -> Any:
+def _random_reader(path: Path, home: Path) -> Any:
     """Return a reader of random inputs for the file's own signature; integers stay below every vocabulary."""
     import onnxruntime as ort
     from onnxruntime.quantization import CalibrationDataReader
@@ -136,8 +136,8 @@ TRANSFORMS: Mapping[str, Transform] = {
     "onnxslim": slim,
     "surgeon": surgeon,
     "int8": dynamic_int8(per_channel=False),
-    "qdq": static_int8("QDQ", per_channel=True, calibration=_recorded),
-    "qoperator": static_int8("QOperator", per_channel=False, calibration=_recorded),
+    "qdq": static_int8("QDQ", per_channel=True, calibration=_random_reader),
+    "qoperator": static_int8("QOperator", per_channel=False, calibration=_random_reader),
     "nbits": four_bits(symmetric=True),
     "fp16": half_precision,
     "merge": merge,

@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
     excess: int
     """Amount above a maximum or below a minimum, or number of names not allowed; 0 or less where the limit holds."""
     baseline: int | None = None
-    beside: Selection | None = None
+    baseline_part: Selection | None = None
     """Corresponding part of the baseline."""
 
     @property
@@ -33,38 +33,44 @@ class Outcome(NamedTuple):
         return self.excess > 0
 
 
-def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None = None) -> Outcome | Unknown:
+def compare_with_limit(
+    metric: Metric, limit: Limit, part: Selection, baseline_part: Selection | None = None
+) -> Outcome | Unknown:
     """Compare a part of a model with a limit; Unknown where unreadable data could change the outcome."""
-    is_hidden = not (isinstance(limit, Over) and beside is not None and _hide_the_same(limit, part, beside))
+    is_hidden = not (
+        isinstance(limit, Over)
+        and baseline_part is not None
+        and _have_same_hidden(limit, part, baseline_part)
+    )
     found = measure(metric.name, part, lowest=isinstance(limit, AtLeast), is_hidden=is_hidden)
     if isinstance(found, Unknown):
         return found
-    outcome = _compare(metric, limit, part, found.observed, beside, is_hidden=is_hidden)
+    outcome = _compare(metric, limit, part, found.observed, baseline_part, is_hidden=is_hidden)
     if isinstance(outcome, Unknown):
         return outcome
     if found.lacking and not _is_settled(metric, limit, outcome):
         return Unknown(found.lacking)  # the missing data may exceed the limit, or reach the minimum
     if found.range is None:
         return outcome
-    return _agree(metric, limit, outcome, found.range, beside, is_hidden=is_hidden)
+    return _compare_range(metric, limit, outcome, found.range, baseline_part, is_hidden=is_hidden)
 
 
-def _hide_the_same(limit: Over, part: Selection, beside: Selection) -> bool:
+def _have_same_hidden(limit: Over, part: Selection, baseline_part: Selection) -> bool:
     """Whether the parameters hidden in tensors are the same in a model and its baseline, and so cancel out.
 
     False for a limit below the baseline's own number: it requires that a share of the hidden parameters is gone.
     """
     if any(growth.fraction is not None and growth.fraction < 0 for growth in limit.growths):
         return False
-    mine, theirs = (
+    model_counts, baseline_counts = (
         Counter(
             (entry.tensor.name, entry.logical_numel, hides)
             for entry in each.entries
             if (hides := each.whole.doubt.hidden.get(entry.tensor.key)) is not None
         )
-        for each in (part, beside)
+        for each in (part, baseline_part)
     )
-    return mine == theirs
+    return model_counts == baseline_counts
 
 
 def _is_settled(metric: Metric, limit: Limit, outcome: Outcome) -> bool:
@@ -81,12 +87,12 @@ def _is_settled(metric: Metric, limit: Limit, outcome: Outcome) -> bool:
     return outcome.has_failed
 
 
-def _agree(
+def _compare_range(
     metric: Metric,
     limit: Limit,
     outcome: Outcome,
     span: Range,
-    beside: Selection | None,
+    baseline_part: Selection | None,
     *,
     is_hidden: bool,
 ) -> Outcome | Unknown:
@@ -96,12 +102,12 @@ def _agree(
     is returned.
     """
     ends: list[Outcome] = []
-    for end, why in ((span.least, span.fewer), (span.most_of_all, span.more)):
-        other = _compare(metric, limit, outcome.part, end, beside, is_hidden=is_hidden)
+    for end, reason in ((span.least, span.fewer), (span.most_of_all, span.more)):
+        other = _compare(metric, limit, outcome.part, end, baseline_part, is_hidden=is_hidden)
         if isinstance(other, Unknown):
             return other
         if ends and other.has_failed != ends[0].has_failed:
-            return Unknown(f"{span.tell()}: {(why or span.fewer) if end > span.least else span.fewer}")
+            return Unknown(f"{span.describe()}: {(reason or span.fewer) if end > span.least else span.fewer}")
         ends.append(other)
     return outcome if ends[0].has_failed == outcome.has_failed else ends[0]
 
@@ -111,7 +117,7 @@ def _compare(
     limit: Limit,
     part: Selection,
     observed: int | tuple[str, ...],
-    beside: Selection | None,
+    baseline_part: Selection | None,
     *,
     is_hidden: bool,
 ) -> Outcome | Unknown:
@@ -122,30 +128,30 @@ def _compare(
             return Outcome(part, observed, value, observed - value)
         case AtLeast(value) if isinstance(observed, int):
             return Outcome(part, observed, value, value - observed)
-        case Over() if isinstance(observed, int) and beside is not None:
-            return _compare_over(metric, limit, part, observed, beside, is_hidden=is_hidden)
+        case Over() if isinstance(observed, int) and baseline_part is not None:
+            return _compare_over(metric, limit, part, observed, baseline_part, is_hidden=is_hidden)
     return Unknown(f"no such limit of {metric.name}")
 
 
 def _compare_over(
-    metric: Metric, limit: Over, part: Selection, observed: int, beside: Selection, *, is_hidden: bool
+    metric: Metric, limit: Over, part: Selection, observed: int, baseline_part: Selection, *, is_hidden: bool
 ) -> Outcome | Unknown:
-    before = measure(metric.name, beside, lowest=False, is_hidden=is_hidden)
+    before = measure(metric.name, baseline_part, lowest=False, is_hidden=is_hidden)
     if isinstance(before, Unknown):
         return Unknown(f"in the baseline: {before.reason}")
     span = before.range
-    unsure = before.lacking or (span.fewer or span.more if span is not None else "")
-    if unsure:
-        return Unknown(f"in the baseline: {unsure}")
+    uncertainty = before.lacking or (span.fewer or span.more if span is not None else "")
+    if uncertainty:
+        return Unknown(f"in the baseline: {uncertainty}")
     if not isinstance(before.observed, int):
         return Unknown(f"{metric.name} does not grow")
-    allowed = _allow(limit, before.observed)
+    allowed = _compute_allowed(limit, before.observed)
     if isinstance(allowed, Unknown):
         return allowed
-    return Outcome(part, observed, allowed, observed - allowed, before.observed, beside)
+    return Outcome(part, observed, allowed, observed - allowed, before.observed, baseline_part)
 
 
-def _allow(limit: Over, baseline: int) -> int | Unknown:
+def _compute_allowed(limit: Over, baseline: int) -> int | Unknown:
     """Return the number that the strictest growth over a baseline allows, rounded down."""
     allowed: list[int] = []
     for growth in limit.growths:
@@ -162,16 +168,16 @@ def _allow(limit: Over, baseline: int) -> int | Unknown:
 
 
 def list_contributors(
-    metric: Metric, limit: Limit, failed: Sequence[tuple[Selection, Outcome]], asked: int
+    metric: Metric, limit: Limit, failed: Sequence[tuple[Selection, Outcome]], evaluated: int
 ) -> tuple[Contributor, ...]:
     """Return the largest parts, or the largest changes against a baseline; of several groups, those that fail."""
-    if asked > 1:
+    if evaluated > 1:
         worst = sorted(failed, key=lambda pair: -pair[1].excess)
-        return tuple(_name_group(part, outcome) for part, outcome in worst)
+        return tuple(_make_contributor(part, outcome) for part, outcome in worst)
     part, outcome = failed[0]
-    beside = outcome.beside
-    if beside is not None:
-        return _list_changes(metric, part, beside)
+    baseline_part = outcome.baseline_part
+    if baseline_part is not None:
+        return _list_changes(metric, part, baseline_part)
     parts = list_parts(metric.name, part)
     if isinstance(parts, Unknown):
         return ()
@@ -181,39 +187,42 @@ def list_contributors(
     return _sort([Contributor(name, number) for name, number in parts.items() if number], smallest_first)
 
 
-def _name_group(part: Selection, outcome: Outcome) -> Contributor:
+def _make_contributor(part: Selection, outcome: Outcome) -> Contributor:
     observed = outcome.observed
     value = observed if isinstance(observed, int) else outcome.excess  # for names, those not allowed
     return Contributor(part.name, value, outcome.baseline)
 
 
-def _list_changes(metric: Metric, part: Selection, beside: Selection) -> tuple[Contributor, ...]:
+def _list_changes(metric: Metric, part: Selection, baseline_part: Selection) -> tuple[Contributor, ...]:
     """Return the changed parts from the largest growth to the largest reduction."""
     by = depth = None
     if part.kind == "all":
         from analyzer.comparison import group_alike  # only growth needs it
 
-        named = all(map(are_modules, (part.ledger, beside.ledger)))
-        grouping, _ = group_alike(part.ledger, beside.ledger, "scope" if named else None)
+        have_modules = all(map(are_modules, (part.ledger, baseline_part.ledger)))
+        grouping, _ = group_alike(part.ledger, baseline_part.ledger, "scope" if have_modules else None)
         by, depth = grouping.by, grouping.depth
-    after, before = list_parts(metric.name, part, by, depth), list_parts(metric.name, beside, by, depth)
+    after, before = (
+        list_parts(metric.name, part, by, depth),
+        list_parts(metric.name, baseline_part, by, depth),
+    )
     if isinstance(after, Unknown):
         return ()
     if isinstance(before, Unknown):
         return _sort([Contributor(name, number) for name, number in after.items() if number])
-    pairs = _pair(after, before)
+    pairs = _pair_contributors(after, before)
     changed = [one for one in pairs if one.value != one.baseline]
     return tuple(sorted(changed, key=lambda one: ((one.baseline or 0) - one.value, one.name)))
 
 
-def _pair(after: Parts, before: Parts) -> list[Contributor]:
+def _pair_contributors(after: Parts, before: Parts) -> list[Contributor]:
     names = dict.fromkeys((*after, *before))
     return [Contributor(name, after.get(name, 0), before.get(name, 0)) for name in names]
 
 
-def _sort(found: list[Contributor], smallest_first: bool = False) -> tuple[Contributor, ...]:
+def _sort(contributors: list[Contributor], smallest_first: bool = False) -> tuple[Contributor, ...]:
     sign = 1 if smallest_first else -1
-    return tuple(sorted(found, key=lambda one: (sign * one.value, one.name)))
+    return tuple(sorted(contributors, key=lambda one: (sign * one.value, one.name)))
 
 
 _LONGEST = 100
@@ -252,7 +261,7 @@ _NOUNS: Mapping[str, tuple[str, str]] = {
 _VERSIONS: Mapping[str, str] = {"opset": "opset", "ir-version": "IR version"}
 
 
-def say_failed(
+def describe_failure(
     rule: Rule,
     metric: Metric,
     part: Selection,
@@ -272,32 +281,32 @@ def say_failed(
     """
     several = f"; {failed[0]:,} of {failed[1]:,} groups fail" if failed[1] > 1 else ""
     if isinstance(outcome.observed, tuple):
-        return _of(part) + _say_names(metric, outcome, rule.limit) + several
+        return _name_prefix(part) + _describe_names(metric, outcome, rule.limit) + several
     assert isinstance(outcome.limit, int)
     side = "less" if isinstance(rule.limit, AtLeast) else "more"
     word = "required" if isinstance(rule.limit, AtLeast) else "allowed"
     if outcome.limit == 0 and outcome.baseline is None:
-        return f"{_of(part)}{_count(metric, outcome.observed)}, where none is allowed{several}"
+        return f"{_name_prefix(part)}{_count(metric, outcome.observed)}, where none is allowed{several}"
     is_one = metric.unit is Unit.VERSION or outcome.observed == 1
     text = (
         f"{_count(metric, outcome.observed)}{_growth(outcome)} {'is' if is_one else 'are'} "
         f"{format_count(outcome.excess)} {side} than the {format_count(outcome.limit)} {word}"
     )
-    return _of(part) + text + _explain(rule.limit, outcome, baseline) + several
+    return _name_prefix(part) + text + _explain(rule.limit, outcome, baseline) + several
 
 
-def say_passed(rule: Rule, metric: Metric, part: Selection, outcome: Outcome) -> str:
+def describe_success(rule: Rule, metric: Metric, part: Selection, outcome: Outcome) -> str:
     """Describe the observed value and the limit that it meets."""
     if isinstance(outcome.observed, tuple):
-        return f"{_of(part)}{_count(metric, len(outcome.observed))}, all allowed"
+        return f"{_name_prefix(part)}{_count(metric, len(outcome.observed))}, all allowed"
     assert isinstance(outcome.limit, int)
     side, word = ("least", "required") if isinstance(rule.limit, AtLeast) else ("most", "allowed")
     is_one = metric.unit is Unit.VERSION or outcome.limit == 1
     found = f"{_count(metric, outcome.observed)}{_growth(outcome)}"
-    return f"{_of(part)}{found}; at {side} {format_count(outcome.limit)} {'is' if is_one else 'are'} {word}"
+    return f"{_name_prefix(part)}{found}; at {side} {format_count(outcome.limit)} {'is' if is_one else 'are'} {word}"
 
 
-def _of(part: Selection) -> str:
+def _name_prefix(part: Selection) -> str:
     return "" if part.kind == "all" else f"{shorten(part.name, _LONGEST)}: "
 
 
@@ -325,7 +334,7 @@ def _explain(limit: Limit, outcome: Outcome, baseline: str | None) -> str:
     return f" ({format_growths(limit.growths)} over the {format_count(outcome.baseline)} of {name})"
 
 
-def _say_names(metric: Metric, outcome: Outcome, limit: Limit) -> str:
+def _describe_names(metric: Metric, outcome: Outcome, limit: Limit) -> str:
     assert isinstance(outcome.observed, tuple)
     allowed = outcome.limit if isinstance(outcome.limit, tuple) else ()
     extra = sorted(set(outcome.observed) - set(allowed))

@@ -69,14 +69,14 @@ def refusal(request: Request, raised: Raised, stage: str, nbytes: int | None = N
         found = re.search(pattern, raised.text, re.DOTALL)
         if found:
             return f"{printable(request.name or request.model)}: {explain(failure, found)}"
-    said = cleaned(raised.text) or printable(raised.type)
+    cause = cleaned(raised.text) or printable(raised.type)
     then = (
         "give other sizes with --shape, or real inputs with --input"
         if _has_run(stage)
         else "export the model again, or try another version of onnxruntime"
     )
     model = printable(request.name or request.model)
-    return f"{model}: onnxruntime failed while {stage}: {said}{_shapes(failure)}; {then}"
+    return f"{model}: onnxruntime failed while {stage}: {cause}{_shapes(failure)}; {then}"
 
 
 _NOISE = (
@@ -112,9 +112,9 @@ _Explain = Callable[[_Failure, "re.Match[str]"], str]
 
 
 def _unknown_operator(failure: _Failure, found: re.Match[str]) -> str:
-    named = found.groupdict()
-    domain, op_type = named.get("domain") or "", named["op_type"]
-    node = named.get("node") or _node_of(failure.request.model, domain, op_type)
+    parts = found.groupdict()
+    domain, op_type = parts.get("domain") or "", parts["op_type"]
+    node = parts.get("node") or _node_of(failure.request.model, domain, op_type)
     operator = printable(f"{domain}:{op_type}" if domain else op_type)
     where = f'node "{printable(node)}": ' if node else ""
     if domain in ONNX_DOMAINS or is_runtime_domain(domain):
@@ -201,24 +201,24 @@ def _no_file(failure: _Failure, found: re.Match[str]) -> str:
 
 
 def _library(failure: _Failure, found: re.Match[str]) -> str:
-    given = [path for path in failure.request.libraries if path in failure.raised.text]
+    named_libraries = [path for path in failure.request.libraries if path in failure.raised.text]
     why = "it has no function RegisterCustomOps" if "symbol" in found[0] else cleaned(found["why"])
     return (
-        f"the library of custom operators {printable(', '.join(given))} cannot be loaded: {why}; --custom-ops takes "
-        "one that was built for onnxruntime and for this system"
+        f"the library of custom operators {printable(', '.join(named_libraries))} cannot be loaded: {why}; "
+        "--custom-ops takes one that was built for onnxruntime and for this system"
     )
 
 
 def _memory(failure: _Failure, found: re.Match[str]) -> str:
-    asked = re.search(r"buffer of size (\d+)", failure.raised.text)
+    requested = re.search(r"buffer of size (\d+)", failure.raised.text)
     node = re.search(_RUNNING, failure.raised.text, re.DOTALL)
-    numbers = [f"it asked for {format_bytes(int(asked[1]))} more"] if asked else []
+    numbers = [f"it asked for {format_bytes(int(requested[1]))} more"] if requested else []
     if failure.nbytes is not None:
         numbers.append(f"the limit is {format_bytes(failure.nbytes)} in all")
-    told = f" ({'; '.join(numbers)})" if numbers else ""
+    details = f" ({'; '.join(numbers)})" if numbers else ""
     return (
         f"{f'{_place(node)}: ' if node else ''}out of memory while {failure.stage}"
-        f"{told}{_shapes(failure)}; give smaller sizes with --shape, or run "
+        f"{details}{_shapes(failure)}; give smaller sizes with --shape, or run "
         "it on a machine with more memory"
     )
 
@@ -317,7 +317,7 @@ _STOPPED = frozenset({"SIGKILL", "SIGTERM"})
 """Signals that other processes send; not a crash."""
 
 
-def run_apart(request: Request, limits: Limits, progress: Progress | None = None) -> Reply:
+def run_isolated(request: Request, limits: Limits, progress: Progress | None = None) -> Reply:
     """Measure a request in a separate process.
 
     The process leaves only the graph that ran in `request.folder`.
@@ -333,22 +333,22 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
     blocking = blocking_environment(request.provider)
     in_turns = not blocking and _has_room_for_two(request, most)
     job = Job(request, device=binding_device(request.provider), nbytes=most, in_turns=in_turns)
-    tell = progress or (lambda stage: None)
+    report = progress or (lambda stage: None)
     if not blocking:
-        return _warned(_run(job, limits, deadline, tell, {}), unwatched)
+        return _warned(_run(job, limits, deadline, report, {}), unwatched)
     # On a GPU, kernels run on after their calls have returned. The device's own clock times them; without it, each call
     # has to wait for its kernel, which stops the host from working ahead. Both take time, so whole runs are timed in
     # another process.
-    plain = _run(replace(job, profiled=False), limits, deadline, tell, {})
+    plain = _run(replace(job, profiled=False), limits, deadline, report, {})
     profiling = replace(job, plain=False)
     if job.device is not None and has_cupti():
         try:
-            profiled = _run(replace(profiling, traced=True), limits, deadline, tell, {})
+            profiled = _run(replace(profiling, traced=True), limits, deadline, report, {})
             return _warned(_join(plain, profiled), unwatched)
         except (TraceError, TimingError) as error:  # the model runs, as the other process has shown
             why = (f"kernels are timed by the host, as CUPTI does not trace this device: {error}",)
             plain = replace(plain, messages=(*plain.messages, *why))
-    profiled = _run(profiling, limits, deadline, tell, blocking)
+    profiled = _run(profiling, limits, deadline, report, blocking)
     return _warned(_join(plain, profiled), unwatched)
 
 
@@ -396,11 +396,13 @@ def _join(plain: Reply, profiled: Reply) -> Reply:
     )
 
 
-def _run(job: Job, limits: Limits, deadline: float, tell: Progress, environment: Mapping[str, str]) -> Reply:
+def _run(
+    job: Job, limits: Limits, deadline: float, report: Progress, environment: Mapping[str, str]
+) -> Reply:
     with tempfile.TemporaryDirectory(prefix="run-", dir=job.request.folder) as name:
         folder = Path(name).resolve()
         (folder / JOB).write_text(dump_job(job), encoding="utf-8")
-        child = _Measuring(job, limits, deadline, folder, tell)
+        child = _Measuring(job, limits, deadline, folder, report)
         child.run(environment)
         reply = _reply(folder, child)
         if reply.optimized is None:
@@ -416,7 +418,7 @@ def _reply(folder: Path, child: _Measuring) -> Reply:
         answer = load_answer((folder / REPLY).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TimingError(
-            f"{printable(request.name or request.model)}: {child.death(folder / LOG)}"
+            f"{printable(request.name or request.model)}: {child.describe_end(folder / LOG)}"
         ) from error
     if isinstance(answer, Reply):
         return answer
@@ -436,7 +438,7 @@ class _Measuring(Mutable):
     limits: Limits
     deadline: float
     folder: Path
-    tell: Progress
+    report: Progress
     stage: str = "starting onnxruntime"
     code: int = 0
     most: int = 0
@@ -455,10 +457,10 @@ class _Measuring(Mutable):
             except OSError as error:
                 raise TimingError(f"no process that runs onnxruntime can be started: {error}") from error
         try:
-            while (said := child.receive(self.deadline, self.job.nbytes)) is not None:
+            while (frame := child.receive(self.deadline, self.job.nbytes)) is not None:
                 with suppress(ValueError):
-                    self.stage = str(json.loads(said))
-                    self.tell(self.stage)
+                    self.stage = str(json.loads(frame))
+                    self.report(self.stage)
         except OverTimeError:
             raise TimingError(
                 f"{self._model}: onnxruntime did not finish within {self.limits.seconds:g} s and was stopped while "
@@ -478,19 +480,19 @@ class _Measuring(Mutable):
     def _model(self) -> str:
         return printable(self.job.request.name or self.job.request.model)
 
-    def death(self, log: Path) -> str:
+    def describe_end(self, log: Path) -> str:
         """Describe how the process ended without a reply."""
         if self.code >= 0:
-            return f"the process that ran onnxruntime ended with exit code {self.code} while {self.stage}{_last(log)}"
+            return f"the process that ran onnxruntime ended with exit code {self.code} while {self.stage}{_tail(log)}"
         name = _signal(-self.code)
-        told = f"onnxruntime ended with signal {-self.code} ({name}) while {self.stage}"
+        outcome = f"onnxruntime ended with signal {-self.code} ({name}) while {self.stage}"
         if name in _STOPPED:
             return (
-                f"{told}: something else ended it, such as the system when memory ran out (it had "
+                f"{outcome}: something else ended it, such as the system when memory ran out (it had "
                 f"{format_bytes(self.most)}); give smaller sizes with --shape, or free some memory"
             )
         return (
-            f"{told}{_last(log)}; the model makes onnxruntime crash: try --optimization none, or another version of "
+            f"{outcome}{_tail(log)}; the model makes onnxruntime crash: try --optimization none, or another version of "
             "onnxruntime"
         )
 
@@ -502,7 +504,7 @@ def _signal(number: int) -> str:
         return "unknown"
 
 
-def _last(log: Path) -> str:
+def _tail(log: Path) -> str:
     """Return the last line of its output, which may give the reason."""
     with suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))

@@ -9,7 +9,7 @@ from analyzer.timing.running.providers import short_name
 from analyzer.verify.prints import Print
 
 
-class Apart(msgspec.Struct, frozen=True, array_like=True):
+class ValueDifference(msgspec.Struct, frozen=True, array_like=True):
     """Difference of two values."""
 
     size: float
@@ -105,7 +105,7 @@ class Execution(msgspec.Struct, frozen=True):
     """Execution provider, under onnxruntime's name."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """Description in words."""
         return f"optimization {self.optimization.value} on {short_name(self.provider)}"
 
@@ -114,7 +114,7 @@ PLAIN = Execution()
 """Execution of each node by itself, on the CPU."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class ReplacedTensor(msgspec.Struct, frozen=True):
     """Stored tensor that is given other numbers."""
 
     name: str
@@ -148,7 +148,7 @@ class Question(msgspec.Struct, frozen=True):
     """Names of values of the main graph; those that are no outputs are made outputs."""
     target: str = ""
     """Path for the values, stored as `v0`, `v1` and so on in the order of `wanted`; empty where prints are wanted."""
-    given: str = ""
+    inputs_file: str = ""
     """File with the inputs themselves, `v0` and so on; empty where `feeds` say how to make them."""
     names: list[str] = []
     """Names of these inputs, in their order."""
@@ -167,11 +167,11 @@ class Question(msgspec.Struct, frozen=True):
     other_execution: Execution = PLAIN
     rewritten: str = ""
     """Path for the model with other stored numbers, which `given` holds."""
-    state: list[Given] = []
+    state: list[ReplacedTensor] = []
     """Stored tensors that get these numbers, in their order."""
     rounded_to: str = ""
     """Half-precision type that all other stored floats are rounded to; empty where they stay."""
-    shaken: float = 0.0
+    perturbation: float = 0.0
     """Relative amount by which each stored float is moved, up or down; 0 where they stay."""
     patch: Patch | None = None
     """Replacement of a value in the model, applied before it runs."""
@@ -188,7 +188,7 @@ class TwinAnswer(msgspec.Struct, frozen=True):
     quantizers: list[QuantizerAnswer]
     activations: int
     products: int
-    untold: int
+    unmeasured: int
     is_widened: bool
     rectified: int
     edges: list[tuple[list[str], list[str], str]]
@@ -217,7 +217,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Places in `wanted` of the values that were written."""
     prints: dict[str, Print] = {}
     twin: TwinAnswer | None = None
-    apart: dict[str, Apart] = {}
+    apart: dict[str, ValueDifference] = {}
     rounded: dict[str, Rounded] = {}
     """Effect of each quantizer, by `QuantizerAnswer.place`."""
     tried: list[Print | None] = []

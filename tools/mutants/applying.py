@@ -26,20 +26,20 @@ class Loaded:
         self._functions: dict[CodeType, list[FunctionType]] = {}
         self._caches: list[Any] = []
         files = {str(path) for path in self._before}
-        for thing in gc.get_objects():  # `isinstance` would read the class of objects that then warn
-            if type(thing) is FunctionType and thing.__code__.co_filename in files:
-                self._functions.setdefault(thing.__code__, []).append(thing)
-            elif type(thing) is functools._lru_cache_wrapper and _is_ours(thing.__module__):
-                self._caches.append(thing)
+        for candidate in gc.get_objects():  # `isinstance` would read the class of objects that then warn
+            if type(candidate) is FunctionType and candidate.__code__.co_filename in files:
+                self._functions.setdefault(candidate.__code__, []).append(candidate)
+            elif type(candidate) is functools._lru_cache_wrapper and _is_ours(candidate.__module__):
+                self._caches.append(candidate)
 
-    def put_in(self, mutant: Mutant) -> None:
+    def apply(self, mutant: Mutant) -> None:
         """Make this process run the mutant from now on.
 
         Raises:
             Exception: the changed table cannot be made.
         """
         if mutant.function == MODULE:
-            _put_table(mutant)
+            _apply_table(mutant)
         else:
             after = _functions(compile(mutant.source, mutant.path, "exec", dont_inherit=True))
             for old, new in zip(self._before[mutant.path], after, strict=True):
@@ -59,14 +59,14 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
                 yield from _functions(constant)
 
 
-def _put_table(mutant: Mutant) -> None:
+def _apply_table(mutant: Mutant) -> None:
     modules = [module for name, module in sys.modules.items() if _is_ours(name) or _is_test(name)]
     home = next(module for module in modules if getattr(module, "__file__", None) == str(mutant.path))
     before = dict(vars(home))
     exec(compile(_statement(mutant), mutant.path, "exec"), vars(home))
     changed = {name: value for name, value in vars(home).items() if before.get(name) is not value}
     for module in modules:
-        _hand_on(module, before, changed)
+        _replace_imported(module, before, changed)
 
 
 def _statement(mutant: Mutant) -> ast.Module:
@@ -76,7 +76,7 @@ def _statement(mutant: Mutant) -> ast.Module:
     raise ValueError(mutant.name)
 
 
-def _hand_on(module: ModuleType, before: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+def _replace_imported(module: ModuleType, before: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
     """Replace the tables in a module that has imported them by name."""
     for name, value in changed.items():
         if name in vars(module) and vars(module)[name] is before[name]:

@@ -61,8 +61,8 @@ def gather_inputs(texts: Sequence[str], folder: Path) -> GivenInputs | None:
             found, text = {name: _read(rest)}, rest
         else:
             read_headers(Path(text))
-            with np.load(text, allow_pickle=False) as held:
-                found = {name: held[name] for name in held.files} if len(texts) > 1 else {}
+            with np.load(text, allow_pickle=False) as archive:
+                found = {name: archive[name] for name in archive.files} if len(texts) > 1 else {}
             files.update((each.name, text) for each in read_headers(Path(text)))
         for each in found:
             if each in arrays:
