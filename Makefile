@@ -105,9 +105,9 @@ fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/f
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
 	PYTHONPATH=tests $(BIN)/python -m tools.fuzz --seconds $(SECONDS) $(ARGS)
 
-coverage: .venv/.installed  ## lines and branches of analyzer/ that no test reaches; without exports, which are slow to trace (ARGS="..." goes to pytest)
+coverage: .venv/.installed  ## lines and branches of analyzer/ that no test reaches, the browser's aside (ARGS="..." goes to pytest; half an hour)
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest -n $(JOBS) -m "not export and not browser and not slow" --cov=analyzer --cov-branch --cov-report= $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not browser" --cov=analyzer --cov-branch --cov-report= $(ARGS)
 	$(BIN)/coverage report
 
 mutants: .venv/.installed  ## change one place of the rules at a time, and see whether a test fails (ARGS="reconciliation.split": that module)

@@ -128,7 +128,9 @@ def _describe_hidden(hidden: Iterable[Hides]) -> str:
             "how many parameters PyTorch had"
         )
     if number := counts["factor"] + counts["bias"]:
-        parts.append(f"a factor or a bias was folded into {format_many(number, 'layer')}")
+        parts.append(
+            f"a factor or a bias was folded into, or a bias of zeros removed from, {format_many(number, 'layer')}"
+        )
     if number := counts["computed"]:
         word = (
             "was computed from parameters before it was"

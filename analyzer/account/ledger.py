@@ -425,9 +425,10 @@ class Hides(NamedTuple):
 HiddenBy = Literal[
     "batchnorm", "factor", "bias", "computed", "padding", "buffer", "merged", "repeated", "scalar"
 ]
-"""Reason for the bounds: a BatchNorm, a factor or a bias was folded into a layer; the values were computed from an
-unknown number of others; zeros may pad the tensor; it may be a buffer, repeat itself or a part of another tensor, or
-stand for several parameters of equal content; or it is a single number that may be a parameter.
+"""Reason for the bounds: a BatchNorm, a factor or a bias was folded into a layer, or zeros removed from it; the
+values were computed from an unknown number of others; zeros may pad the tensor; it may be a buffer, repeat itself or a
+part of another tensor, or stand for several parameters of equal content; or it is a single number that may be a
+parameter.
 """
 
 Hidden = Mapping[Key, Hides]
