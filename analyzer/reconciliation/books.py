@@ -183,7 +183,10 @@ class Books(Mutable):
         return is_weight and isinstance(operand, Node) and not self.fixed(operand)
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
-        """Return the PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes name them."""
+        """Return the PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes name them.
+
+        The tracer passes a tensor that it has merged with an equal one on through an Identity.
+        """
         key = entry.tensor.key
         if key not in self._modules:
             # The call names the module, not the function's body: several modules may share one function.
@@ -195,7 +198,7 @@ class Books(Mutable):
     def _modules_of(self, entry: Entry, *, inlined: bool) -> frozenset[str]:
         wiring, scopes = self.ledger.wiring, self.ledger.traced_scopes
         direct = wiring.readers(entry.tensor, inlined=inlined)
-        decoded = wiring.readers(entry.tensor, past=DECODES, inlined=inlined)
+        decoded = wiring.readers(entry.tensor, past=DECODES | {"Identity"}, inlined=inlined)
         places = {reader.node.place for reader in (*direct, *decoded)}
         return frozenset(self.aligned.module(scopes[place]) for place in places if place in scopes)
 
