@@ -155,6 +155,10 @@ class Books(Mutable):
         """Return the nodes that read a stored tensor."""
         return self.ledger.wiring.readers(entry.tensor)
 
+    def has_module(self, reader: Reader) -> bool:
+        """Whether the file names the module of a node."""
+        return reader.node.place in self.ledger.traced_scopes
+
     def users(self, entry: Entry) -> Iterator[Node]:
         """Yield the nodes that read a tensor, and those that compute with it after nodes that decode or move it."""
         direct = {reader.node.place: reader.node for reader in self.readers(entry)}
@@ -223,12 +227,23 @@ class Books(Mutable):
         other_owners = self._owners_by_shape[tensor.shape] - owners
         return any(is_inside(other, module) for module in modules for other in other_owners)
 
+    def is_zero(self, parameter: Parameter) -> bool:
+        """Whether all values of a parameter are known, and zero."""
+        samples = self.contents.originals.samples(parameter)
+        return samples is not None and not samples.any() and self.contents.originals.is_constant(parameter)
+
     def is_dropped_zero(self, parameter: Parameter) -> bool:
         """Whether a parameter is all zeros and a traced node names it: the optimizer drops a bias of zeros."""
-        samples = self.contents.originals.samples(parameter)
-        if samples is None or samples.any() or not self.contents.originals.is_constant(parameter):
-            return False
-        return any(mangle(name) in self.traced for name in parameter.names)
+        return self.is_zero(parameter) and any(mangle(name) in self.traced for name in parameter.names)
+
+    def has_weight_of(self, parameter: Parameter) -> bool:
+        """Whether a parameter is a bias by its name, and the file has the weight of the same layer."""
+        for name in parameter.names:
+            beginning = name.removesuffix("bias")
+            line = self.parameters.get(f"{beginning}weight") if beginning != name else None
+            if line is not None and line.entries:
+                return True
+        return False
 
     def assign(
         self,

@@ -425,6 +425,8 @@ def settle_parameters(books: Books) -> None:
             books.settle_absent(parameter, Line.UNUSED, f"provenance:{books.manifest.trace}")
         elif books.is_dropped_zero(parameter):
             books.settle_absent(parameter, Line.REMOVED_ZERO, "provenance:traced-zero")
+        elif books.is_zero(parameter) and books.has_weight_of(parameter):
+            books.settle_absent(parameter, Line.REMOVED_ZERO, "content:zero-bias")
         else:
             books.settle_absent(parameter, Line.MISSING, "none:not-in-file")
 

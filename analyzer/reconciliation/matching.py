@@ -261,10 +261,11 @@ def _find_reading_evidence(
     if any(books.aligned(node.outputs[0]) in parameter.names for node in identities if node.outputs):
         return "identity-name"
     modules = books.reader_modules(entry)
-    if not modules:
-        return "reader-count" if len(books.readers(entry)) > parameter_count else None
+    readers = books.readers(entry)
     if _is_read_in(parameter, modules):
         return "reader-module"
+    if len(readers) > parameter_count and not all(map(books.has_module, readers)):
+        return "reader-count"
     parents = {module_of(module_of(name)) for name in parameter.names}
     is_constant = books.contents.originals.is_constant(parameter)
     return "reader-parent" if not is_constant and parents & modules else None

@@ -360,6 +360,45 @@ def test_zero_bias_that_a_traced_node_names_is_removed_by_what_the_node_says(tmp
     assert result.parameters[1].decided_by == "provenance:traced-zero"
 
 
+@pytest.mark.parametrize(
+    ("weight", "bias", "line"),
+    [
+        (FC, np.zeros(2, "f4"), "removed-zero"),
+        (FC, np.array([0, 1e-6], "f4"), "missing"),
+        (FC + 1, np.zeros(2, "f4"), "missing"),  # the layer itself is not in the file
+    ],
+)
+def test_a_bias_that_is_not_in_the_file_may_be_zeros_of_a_layer_that_is(tmp_path, weight, bias, line):
+    tensors = {"fc.weight": weight, "fc.bias": bias}
+    proto = text_model(MATMUL.replace("fc.weight", "kernel"), {"kernel": FC})
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(tensors)), "full")
+
+    assert result.parameters[1].line.value == line
+    assert result.balanced == (line == "removed-zero")
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(2, True), (1, False)])
+def test_ones_of_two_norms_may_be_one_tensor_that_a_node_of_no_module_reads(tmp_path, count, is_read):
+    """One of the nodes has a module; a tool made the other, and a norm that was cut out has none."""
+    nodes = ['h0 = Mul(x, "one.weight")', 'h1 = Mul(h0, "one.weight")'][:count]
+    proto = text_model(
+        f"g (float[1,3] x) => (float[1,3] y) {{ {' '.join(nodes)} y = Relu(h{count - 1}) }}",
+        {"one.weight": np.ones(3, "f4")},
+    )
+    proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'one', 'mul']")
+    proto.graph.node[0].metadata_props.add(
+        key="pkg.torch.onnx.class_hierarchy",
+        value="['Net', 'torch.nn.modules.normalization.RMSNorm', 'aten.mul']",
+    )
+    known = {"one.weight": np.ones(3, "f4"), "two.weight": np.ones(3, "f4")}
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(known)), "full")
+
+    assert result.balanced == is_read
+    assert result.parameters[1].line.value == ("deduplicated" if is_read else "missing")
+
+
 @pytest.mark.parametrize("content", ["sampled", "full"])
 def test_what_differs_names_its_evidence_and_can_still_be_recovered(tmp_path, content):
     proto = text_model(
