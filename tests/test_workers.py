@@ -31,6 +31,10 @@ def die_of_odd(number: int) -> int:
     return number
 
 
+def die(code: int) -> int:
+    os._exit(code)
+
+
 class DeadlyToLoad:
     """Function that kills each process that loads it, before the process reports that it is ready."""
 
@@ -38,7 +42,7 @@ class DeadlyToLoad:
         return number
 
     def __reduce__(self) -> tuple[object, tuple[int]]:
-        return os._exit, (7,)
+        return die, (7,)
 
 
 def test_results_are_in_the_order_of_the_arguments_whatever_is_done_first() -> None:

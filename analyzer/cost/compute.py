@@ -368,7 +368,8 @@ def _unknown_length(step: Step) -> list[Value]:
         return [Value(DType.INT64, (count, 3))]
     axis = step.node.integers.get("axis")
     dims = list(step.shape(0))
-    shape = (count,) if axis is None else (*dims[:axis], count, *dims[axis + 1 :])
+    place = None if axis is None else axis_of(axis, len(dims))
+    shape = (count,) if place is None else (*dims[:place], count, *dims[place + 1 :])
     others = [Value(DType.INT64, (count,))] * (len(step.node.outputs) - 1)
     return [Value(step.value(0).dtype, shape), *others]
 

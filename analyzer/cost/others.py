@@ -142,11 +142,14 @@ def _dft(step: Step) -> list[Value]:
     else:
         axis = step.number("axis", 1 if step.opset < 20 else -2)
     place = axis_of(axis, len(dims))
-    lengths = step.sizes(1) if step.has(1) else (dims[place],)
+    is_back, is_half = step.number("inverse", 0), step.number("onesided", 0)
+    # Half of a spectrum of n values has n / 2 + 1.
+    whole = multiply(2, subtract(dims[place], 1)) if is_back and is_half else dims[place]
+    lengths = step.sizes(1) if step.has(1) else (whole,)
     if lengths is None:
         raise UnshapedError("DFT of a length that is computed from values")
-    length, is_back = lengths[0], step.number("inverse", 0)
-    if step.number("onesided", 0):
+    length = lengths[0]
+    if is_half:
         dims[place] = add(floor_div(length, 2), 1) if not is_back else length
         dims[-1] = 2 if not is_back else 1
     else:
@@ -255,7 +258,13 @@ def _nhwc_conv(step: Step) -> list[Value]:
 
 
 def _text_words(step: Step) -> list[Value]:
-    return [Value(DType.STRING, step.shape(0))]
+    shape = step.shape(0)
+    if step.node.op_type == "StringNormalizer" and (
+        "stopwords" in step.attached or step.setting("stopwords")
+    ):
+        count = step.fresh("StringNormalizer: the number of words that stay depends on the values")
+        shape = (*shape[:-1], count)
+    return [Value(DType.STRING, shape)]
 
 
 def _scores(step: Step) -> list[Value]:

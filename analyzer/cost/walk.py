@@ -499,6 +499,10 @@ def _in_order(graph: Graph) -> Sequence[Node]:
     return [graph.nodes[at] for at in (*order, *(at for at in range(len(graph.nodes)) if at not in seen))]
 
 
+_SCAN_WITHOUT_EXAMPLES = 9
+"""First operator set in which the inputs of a Scan have no axis of examples, and no lengths before them."""
+
+
 def _entries(
     step: Step, body: Graph, walk: Walk
 ) -> tuple[list[Value], tuple[list[Value], list[Value]], Size, str]:
@@ -509,6 +513,9 @@ def _entries(
         why = "" if count else "a Loop whose number of runs is computed from values"
         before = [Value(DType.INT64, ()), Value(DType.BOOL, ())]
         return list(step.inputs[2:]), (before, []), trips, why
+    if step.opset < _SCAN_WITHOUT_EXAMPLES:
+        why = "a Scan of opset 8, whose inputs have an axis of examples"
+        return [_LOST] * len(step.inputs), ([], []), walk.fresh(why), why
     try:
         scanned = min(max(step.number("num_scan_inputs", 0), 0), len(step.inputs))
         stored_axes = step.numbers("scan_input_axes") or ()

@@ -666,9 +666,9 @@ def _reduce(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     def apply(call: _Call) -> Array:
         data, axes = call.array(0), call.ints(1, "axes")
         keep = bool(call.node.integers.get("keepdims", 1))
-        return np.asarray(function(data, axis=None if axes is None else tuple(axes), keepdims=keep)).astype(
-            data.dtype
-        )
+        # Without axes, or with an empty list of them, all are reduced, or none.
+        reduced = tuple(axes) if axes else () if call.node.integers.get("noop_with_empty_axes") else None
+        return np.asarray(function(data, axis=reduced, keepdims=keep)).astype(data.dtype)
 
     return apply
 
