@@ -105,7 +105,7 @@ fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/f
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
 	PYTHONPATH=tests $(BIN)/python -m tools.fuzz --seconds $(SECONDS) $(ARGS)
 
-coverage: .venv/.installed  ## lines and branches of analyzer/ that no test reaches, the browser's aside (ARGS="..." goes to pytest; half an hour)
+coverage: .venv/.installed  ## lines and branches of analyzer/ that no test reaches, except those of the browser (ARGS="..." goes to pytest; half an hour)
 	$(BIN)/coverage erase
 	$(BIN)/python -m pytest -n $(JOBS) -m "not browser" --cov=analyzer --cov-branch --cov-report= $(ARGS)
 	$(BIN)/coverage report

@@ -57,7 +57,10 @@ def test_zeros_that_fill_a_block_of_channels_up_may_be_no_parameters(tmp_path: P
 
     # The first weight has 120 elements and 10 biases, which may contain a norm; the second has 160, and a named bias.
     assert span(ledger) == (256 + 16 + 256 + 16, 120 + 10 + 160 + 16, 256 + 16 + 256 + 16 + 2 * 16)
-    assert "238 fewer to 32 more in PyTorch" in run("inspect", ledger.model.path).stdout
+    printed = " ".join(run("inspect", ledger.model.path).stdout.split())
+    assert "238 fewer to 32 more in PyTorch" in printed
+    assert "1 layer may have a BatchNorm folded in" in printed  # its bias has lost its name
+    assert "with a BatchNorm folded in" not in printed
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,17 @@ def _add_up(counted: int, hidden: Collection[Hides]) -> int | None:
 
 def _describe_hidden(hidden: Iterable[Hides]) -> str:
     """Say why the number of PyTorch's parameters is unknown for some tensors; "" if there are none."""
-    counts = Counter(hides.why for hides in hidden)
+    found = list(hidden)
+    counts = Counter(hides.why for hides in found)
     parts = []
-    if number := counts["batchnorm"]:
+    has_norm = sum(hides.why == "batchnorm" and hides.least > 0 for hides in found)
+    if has_norm:
         parts.append(
-            f"{format_many(number, 'layer')} with a BatchNorm folded in {'hides' if number == 1 else 'hide'} "
+            f"{format_many(has_norm, 'layer')} with a BatchNorm folded in {'hides' if has_norm == 1 else 'hide'} "
             "how many parameters PyTorch had"
         )
+    if number := counts["batchnorm"] - has_norm:
+        parts.append(f"{format_many(number, 'layer')} may have a BatchNorm folded in")
     if number := counts["factor"] + counts["bias"]:
         parts.append(
             f"a factor or a bias was folded into, or a bias of zeros removed from, {format_many(number, 'layer')}"
