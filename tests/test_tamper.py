@@ -57,7 +57,7 @@ def test_the_list_is_long_enough_and_has_every_class() -> None:
 def test_the_tables_say_what_is_reported_of_what_changes() -> None:
     base = BASES[0]
     cases = [
-        Case(base, "content/one element", "told", "1 differing: w", 0.1),
+        Case(base, "content/one element", "detected", "1 differing: w", 0.1),
         Case(base, "planted/bools", "silent", "", 0.2),
         Case(base, "planted/strings", "unchanged"),
         Case(base, "content/row of zeros", "no place", "no product"),

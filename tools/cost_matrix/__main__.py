@@ -148,7 +148,7 @@ def _rows(ran: Iterable[ComparedFile], key: str) -> Iterator[str]:
     for one in ran:
         verdicts[getattr(one, key)][one.cell.verdict] += 1
     for name, found in verdicts.items():
-        cells = (sum(found.values()), found[Verdict.EXACT], found[Verdict.TOLD], found[Verdict.WRONG])
+        cells = (sum(found.values()), found[Verdict.EXACT], found[Verdict.NAMED], found[Verdict.WRONG])
         yield f"| {name} | " + " | ".join(map(str, cells)) + " |"
 
 

@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
     EXACT = "exact"
     """Every node is known, and all shapes and the sum equal those of the run, at all sizes."""
-    TOLD = "told"
+    NAMED = "named"
     """Unknown nodes are reported with the reason, and all other results are right."""
     WRONG = "wrong"
     """A shape or the sum differs from that of a run."""
@@ -93,13 +93,13 @@ def compare_file(path: Path, name: str) -> Cell:
             found.append(Point(at, compared.macs, predicted, compared))
     if not found:
         return Cell(name, Verdict.NOT_RUN, why=traced.runs[0].why[:200])
-    verdict = Verdict.EXACT if report.is_complete else Verdict.TOLD
+    verdict = Verdict.EXACT if report.is_complete else Verdict.NAMED
     for point in found:
         if point.compared.differing:
             row = point.compared.differing[0]
             verdict, why = Verdict.WRONG, f"{row.op_type} {row.value}: {row.predicted} said, {row.found} ran"
         elif report.is_complete and point.macs is None:
-            verdict, why = Verdict.TOLD, f"the run cannot be counted: {point.compared.why}"
+            verdict, why = Verdict.NAMED, f"the run cannot be counted: {point.compared.why}"
         elif report.is_complete and point.macs != point.predicted:
             verdict, why = Verdict.WRONG, f"{point.predicted} multiply-accumulates said, {point.macs} ran"
     feeds = {feed.name: (_kind(feed.dtype), feed.shape) for feed in points[0].feeds}

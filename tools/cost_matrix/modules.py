@@ -147,7 +147,7 @@ def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the tables: each counter's right, low, high and missing counts; then the modules."""
     yield f"{len(rows)} modules with random weights, on the example inputs of `export`:"
     yield ""
-    yield "| Counter | Exact | Too low | Too high | None, told or failed |"
+    yield "| Counter | Exact | Too low | Too high | None, named or failed |"
     yield "|---|---:|---:|---:|---:|"
     counts_by_name: dict[str, list[int | str | None]] = {
         "onnxledger, of the file": [row.predicted for row in rows]

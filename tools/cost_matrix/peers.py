@@ -16,12 +16,12 @@ _SCRIPT = """
 import contextlib, io, json, sys
 import numpy, onnx
 
-path, given, told = sys.argv[1], json.loads(sys.argv[2]), {}
+path, sizes, counts = sys.argv[1], json.loads(sys.argv[2]), {}
 
 def fixed():
     model = onnx.load(path)
     for value in model.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, given.get(value.name, ("", ()))[1]):
+        for dim, size in zip(value.type.tensor_type.shape.dim, sizes.get(value.name, ("", ()))[1]):
             dim.dim_value = size
     return model
 
@@ -32,7 +32,7 @@ def onnxsim():
 def onnx_tool():
     import onnx_tool
     graph = onnx_tool.Model(fixed()).graph
-    graph.shape_infer({name: numpy.zeros(shape, kind) for name, (kind, shape) in given.items()})
+    graph.shape_infer({name: numpy.zeros(shape, kind) for name, (kind, shape) in sizes.items()})
     graph.profile()
     macs = graph.macs
     return int(macs[0] if isinstance(macs, (list, tuple)) else macs)
@@ -40,10 +40,10 @@ def onnx_tool():
 with contextlib.redirect_stdout(io.StringIO()):
     for name, count in (("onnxsim", onnxsim), ("onnx-tool", onnx_tool)):
         try:
-            told[name] = str(count())
+            counts[name] = str(count())
         except Exception as error:
-            told[name] = f"error: {type(error).__name__}: {error}"[:200]
-sys.__stdout__.write(json.dumps(told))
+            counts[name] = f"error: {type(error).__name__}: {error}"[:200]
+sys.__stdout__.write(json.dumps(counts))
 """
 
 

@@ -23,7 +23,7 @@ from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NoPlaceError, Seen, Surgery
 
 Status = Literal[
-    "told", "silent", "unknown", "same", "alarm", "unchanged", "no place", "does not run", "failed"
+    "detected", "silent", "unknown", "same", "alarm", "unchanged", "no place", "does not run", "failed"
 ]
 CLEAN = "clean"
 """Name of the case without a fault."""
@@ -234,7 +234,7 @@ def _run(
     if kind == CLEAN:
         status: Status = "same" if report.same else "alarm" if report.is_answered else "unknown"
         return Case(base, kind, status, reason or "; ".join(report.uncovered), seconds=seconds)
-    status = "silent" if report.same else "told" if report.is_answered else "unknown"
+    status = "silent" if report.same else "detected" if report.is_answered else "unknown"
     reported = "" if first is None or first.module is None else first.module
     kinds = tuple(each.kind for each in report.differences)
     return Case(
@@ -245,7 +245,7 @@ def _run(
         change,
         reported,
         tuple(sorted(modules)),
-        status == "told" and is_right(reported, modules),
-        status == "told" and is_named(kind, reason, kinds),
+        status == "detected" and is_right(reported, modules),
+        status == "detected" and is_named(kind, reason, kinds),
         seconds,
     )

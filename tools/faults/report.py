@@ -9,7 +9,7 @@ from tools.faults.cases import CHANGED, CLEAN, Case
 from tools.faults.quantizing import FAULTS
 from tools.suite.tables import aligned, markdown, percent
 
-_COUNTED = ("told", "silent", "unknown", "failed")
+_COUNTED = ("detected", "silent", "unknown", "failed")
 
 _INTRODUCTION = f"""# Faults: what `verify` catches
 
@@ -49,7 +49,7 @@ def render_markdown(cases: Sequence[Case]) -> str:
         markdown([*_table(cases)]),
         "## What is not caught, or an alarm",
         "\n".join(f"- {line}" for line in _unexpected(cases)) or "Nothing is.",
-        "## What is told elsewhere, or without its cause",
+        "## What is placed elsewhere, or detected without its cause",
         "\n".join(f"- {line}" for line in _imprecise(cases)) or "Nothing is.",
     ]
     return "\n\n".join(parts) + "\n"
@@ -71,8 +71,8 @@ def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
 
 
 def _row(name: str, cases: Sequence[Case]) -> tuple[str, ...]:
-    caught = [case for case in cases if case.status in ("told", "unknown")]
-    reported = [case for case in cases if case.status == "told"]
+    caught = [case for case in cases if case.status in ("detected", "unknown")]
+    reported = [case for case in cases if case.status == "detected"]
     return (
         name,
         f"{len(cases)}",
@@ -84,12 +84,12 @@ def _row(name: str, cases: Sequence[Case]) -> tuple[str, ...]:
 
 def _sums(cases: Sequence[Case]) -> Iterator[str]:
     counted = _counted(cases)
-    caught = sum(case.status in ("told", "unknown") for case in counted)
+    caught = sum(case.status in ("detected", "unknown") for case in counted)
     yield f"{caught:,} of {len(counted):,} faults are caught: {percent(caught, len(counted))}."
     placed = sum(case.is_placed for case in counted)
-    yield f"{placed:,} are told at the right module: {percent(placed, len(counted))}."
+    yield f"{placed:,} are placed at the right module: {percent(placed, len(counted))}."
     explained = sum(case.is_explained for case in counted)
-    yield f"{explained:,} are told with their cause: {percent(explained, len(counted))}."
+    yield f"{explained:,} are detected with their cause: {percent(explained, len(counted))}."
     clean = Counter(case.status for case in cases if case.kind == CLEAN)
     many = sum(clean[status] for status in ("same", "alarm", "unknown", "failed"))
     yield f"{clean['alarm']:,} of {many:,} clean files raise an alarm; {clean['same']:,} are the same."
@@ -105,6 +105,6 @@ def _unexpected(cases: Sequence[Case]) -> Iterator[str]:
 
 def _imprecise(cases: Sequence[Case]) -> Iterator[str]:
     for case in cases:
-        if case.status == "told" and not (case.is_placed and case.is_explained):
+        if case.status == "detected" and not (case.is_placed and case.is_explained):
             where = "" if case.is_placed else f", and it is in {' or '.join(case.modules[:3]) or 'no module'}"
             yield f"{case.name}: {case.reason[:160]}{where}"

@@ -253,7 +253,7 @@ def _print_line(line: str) -> None:
 
 STEPS: dict[str, Callable[[Workspace], Iterator[str]]] = {
     "extras": _extras,
-    "told": _suggested_commands,
+    "advice": _suggested_commands,
     "pipx": _pipx,
     "tests": _tests,
     "lowest": _lowest,

@@ -20,7 +20,7 @@ from tools.tamper.catalog import KINDS
 
 __all__ = ["CHANGED", "Case", "run_cases", "run_isolated"]
 
-Status = Literal["told", "silent", "unchanged", "no place", "does not run", "failed"]
+Status = Literal["detected", "silent", "unchanged", "no place", "does not run", "failed"]
 CHANGED = 1e-4
 """Smallest change that counts, relative to the largest output: smaller changes are rounding."""
 
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def counts(self) -> bool:
-        return self.status in ("told", "silent", "failed")
+        return self.status in ("detected", "silent", "failed")
 
 
 def run_isolated(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
@@ -115,8 +115,8 @@ def judge_case(base: Base, kind: str, change: float, judge: Judge, path: Path) -
     try:
         judgement = judge(path)
     except OnnxLedgerError as error:  # exit 2: no answer, and no pass either
-        return Case(base, kind, "told", f"refused: {first_line(error)}", change)
+        return Case(base, kind, "detected", f"refused: {first_line(error)}", change)
     except Exception as error:  # noqa: BLE001  a defect of the analyzer, to be seen in the table
         return Case(base, kind, "failed", first_line(error), change)
-    status: Status = "told" if judgement.is_refused else "silent"
+    status: Status = "detected" if judgement.is_refused else "silent"
     return Case(base, kind, status, judgement.manifest.reason(), change, judgement)

@@ -14,16 +14,16 @@ __all__ = ["render_markdown", "render_text"]
 SIDES = ("manifest", "checkpoint", "checkpoint alone")
 """PyTorch's sides. The last is the checkpoint without the config that names its class."""
 
-_INTRODUCTION = f"""# Tampering: what `reconcile` tells
+_INTRODUCTION = f"""# Tampering: what `reconcile` detects
 
 {{kinds}} kinds of tampering with small random models: {{architectures}}; each as {{forms}}. A case counts if the
 outputs in onnxruntime change, with the same seeded inputs, by more than {CHANGED:g} of the largest output. A
-case is "told" if `reconcile --content full` does not balance (exit 1) against each of three sides: the
+case is "detected" if `reconcile --content full` does not balance (exit 1) against each of three sides: the
 manifest, the checkpoint with its config, and the checkpoint alone. `make tamper` generates the cases and writes
 this document; `tests/test_tamper.py` runs a sample.
 
-A cell has the number of told cases, and of all cases that change the outputs. The columns after the sum have
-the cases that are told against each side alone, and those whose wiring the report finds different from the
+A cell has the number of detected cases, and of all cases that change the outputs. The columns after the sum have
+the cases that are detected against each side alone, and those whose wiring the report finds different from the
 exported one (`reads differs`).
 """
 
@@ -54,7 +54,7 @@ def render_markdown(cases: Sequence[Case]) -> str:
         "## Every kind",
         markdown(
             [
-                ("kind", "told", "of"),
+                ("kind", "detected", "of"),
                 *((f"{name}", f"{reported}", f"{of}") for name, reported, of in _kinds(cases)),
             ]
         ),
@@ -75,13 +75,13 @@ def architectures_and_forms(cases: Sequence[Case]) -> set[tuple[str, str]]:
 
 def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
     forms = list(dict.fromkeys(case.base.form for case in cases))
-    yield ("class", *forms, "told", "", *SIDES, "reads differs")
+    yield ("class", *forms, "detected", "", *SIDES, "reads differs")
     for group in (*CLASSES, "all"):
         mine = [c for c in cases if c.counts and (group == "all" or KINDS[c.kind].group == group)]
         if not mine:
             continue
         cells = [_share([case for case in mine if case.base.form == form]) for form in forms]
-        reported = sum(case.status == "told" for case in mine)
+        reported = sum(case.status == "detected" for case in mine)
         sides = [str(sum(_is_reported(case, side) for case in mine)) for side in SIDES]
         differs = sum(case.judgement is not None and case.judgement.differs for case in mine)
         yield (group, *cells, f"{reported}/{len(mine)}", percent(reported, len(mine)), *sides, str(differs))
@@ -90,13 +90,13 @@ def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
 def _is_reported(case: Case, side: str) -> bool:
     """Whether that side reports the case; a refused file counts as reported by all sides."""
     if case.judgement is None:
-        return case.status == "told"
+        return case.status == "detected"
     found = case.judgement.sides.get(side)
-    return case.status == "told" if found is None else not found.balanced
+    return case.status == "detected" if found is None else not found.balanced
 
 
 def _share(cases: Sequence[Case]) -> str:
-    return f"{sum(case.status == 'told' for case in cases)}/{len(cases)}" if cases else "-"
+    return f"{sum(case.status == 'detected' for case in cases)}/{len(cases)}" if cases else "-"
 
 
 def _kinds(cases: Iterable[Case]) -> Iterator[tuple[str, int, int]]:
@@ -104,23 +104,23 @@ def _kinds(cases: Iterable[Case]) -> Iterator[tuple[str, int, int]]:
     for name in KINDS:
         mine = [case for case in counted if case.kind == name]
         if mine:
-            yield name, sum(case.status == "told" for case in mine), len(mine)
+            yield name, sum(case.status == "detected" for case in mine), len(mine)
 
 
 def _sums(cases: Sequence[Case]) -> Iterator[str]:
     counted = [case for case in cases if case.counts]
     certain = [case for case in counted if KINDS[case.kind].group in CERTAIN]
-    for what, some in (("cases", counted), ("cases of the classes that must be told", certain)):
-        reported = sum(case.status == "told" for case in some)
-        yield f"{reported:,} of {len(some):,} {what} are told: {percent(reported, len(some))}."
+    for what, some in (("cases", counted), ("cases of the classes that must be detected", certain)):
+        reported = sum(case.status == "detected" for case in some)
+        yield f"{reported:,} of {len(some):,} {what} are detected: {percent(reported, len(some))}."
     at_positions = sum(case.is_at_positions for case in certain)
     if at_positions:
         yield (
-            f"{at_positions:,} more of these classes are told against each side that has all values. They pass "
+            f"{at_positions:,} more of these classes are detected against each side that has all values. They pass "
             "against the manifest alone, and the report says that codes were compared at positions."
         )
-    either = sum(c.status == "told" or (c.judgement is not None and c.judgement.differs) for c in counted)
-    yield f"{either:,} are told, or their wiring differs from what was exported."
+    either = sum(c.status == "detected" or (c.judgement is not None and c.judgement.differs) for c in counted)
+    yield f"{either:,} are detected, or their wiring differs from what was exported."
     rest = Counter(case.status for case in cases if not case.counts)
     yield "No case: " + ", ".join(f"{count:,} {status}" for status, count in sorted(rest.items())) + "."
     failed = [case for case in cases if case.status == "failed"]
