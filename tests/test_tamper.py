@@ -65,7 +65,7 @@ def test_the_tables_say_what_is_reported_of_what_changes() -> None:
 
     text, document = render_text(cases), render_markdown(cases)
 
-    assert "1 of 2 cases are told: 50.0 %." in text
+    assert "1 of 2 cases are detected: 50.0 %." in text
     assert "0 of   1  planted/bools" in text
     assert "No case: 1 no place, 1 unchanged." in text
     assert "| planted | 0/1 | 0/1 | 0.0 % |" in document
