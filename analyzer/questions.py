@@ -99,12 +99,9 @@ def reconcile(
         MissingExtraError: the model is a URL, and `[remote]` is not installed.
         UsageError: there is no PyTorch side, or only PyTorch can read it.
     """
-    from analyzer.reconciliation import reconcile_ledger
-    from analyzer.verify.proved import settle_by_program
+    from analyzer.verify.originals import judge_original
 
-    original = _read_original(model, against)
-    result = reconcile_ledger(audit_model(model), original.manifest, content, weights=original.weights)
-    return settle_by_program(result, original.weights)
+    return judge_original(audit_model(model), _read_original(model, against), content)
 
 
 def _read_original(model: Path | str, against: Path | str | Manifest | Original | None) -> Original:

@@ -10,7 +10,7 @@ import click
 
 from analyzer.commands.help import command
 from analyzer.commands.options import GroupOptions, SourceOptions, grouping, randomizing, seeding, sourcing
-from analyzer.commands.pytorch import complete_presets, import_exporter, reconcile_with, report_reconciliation
+from analyzer.commands.pytorch import complete_presets, import_exporter, report_reconciliation
 from analyzer.commands.run import (
     Run,
     answering,
@@ -122,8 +122,9 @@ def export(
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.reconciliation.verdict import keep_wiring
     from analyzer.reports import ExportReport
+    from analyzer.verify.originals import reconcile_original
 
-    result = reconcile_with(run.audit(files.artifact), Original(files.manifest), None, run)
+    result = reconcile_original(run.audit(files.artifact), Original(files.manifest), None, run)
     keep_wiring(result, directory / MANIFEST_FILE)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))
     if not verifies:

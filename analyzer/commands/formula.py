@@ -24,7 +24,6 @@ from analyzer.commands.pytorch import (
     find_beside,
     import_exporter,
     read_original,
-    reconcile_with,
 )
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 from analyzer.errors import UsageError
@@ -292,6 +291,7 @@ def _read_against(
     from analyzer.documents import is_saved_report
     from analyzer.documents.saved import is_report, load_report
     from analyzer.manifest import is_manifest
+    from analyzer.verify.originals import reconcile_original
 
     if against is None:
         return None, None
@@ -308,4 +308,4 @@ def _read_against(
     if beside is None or not is_manifest(Path(beside)):
         return None, ledger
     original = read_original(beside, sourced, run, random_weights=False, seed=0)
-    return original.manifest, reconcile_with(ledger, original, None, run)
+    return original.manifest, reconcile_original(ledger, original, None, run)

@@ -16,9 +16,7 @@ from analyzer.errors import MissingExtraError, UsageError
 from analyzer.text import printable
 
 if TYPE_CHECKING:  # `--help` does not need these
-    from analyzer.account.ledger import Ledger
     from analyzer.checkpoints import Original
-    from analyzer.model.content import ContentMode
     from analyzer.reconciliation import Reconciliation
     from analyzer.reports import ReconcileReport
 
@@ -208,59 +206,6 @@ def check_exporter() -> None:
             f"{found}: this package called `exporter` hides onnxledger's own, {ours}; "
             "rename yours, or run onnxledger where Python does not find it first"
         )
-
-
-def reconcile_with(
-    ledger: Ledger, original: Original, content: ContentMode | None, run: Run
-) -> Reconciliation:
-    """Reconcile a ledger, and show a bar while reading contents.
-
-    If it does not balance, contents were compared and PyTorch's class is available, trace its program, and reconcile
-    again with that.
-    """
-    from analyzer.reconciliation import reconcile_ledger
-
-    with run.progress("comparing contents") as tick:
-        result = reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
-    if result.balanced or original.trace is None or result.content == "none":
-        return result
-    run.notify("tracing PyTorch's program")
-    manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
-    for note in () if manifest.program is None else manifest.program.notes:
-        run.notify(f"PyTorch's program: {note}")
-    if manifest.trace is None and (manifest.program is None or not manifest.program.values):
-        return result
-    with run.progress("comparing contents") as tick:
-        return reconcile_ledger(ledger, manifest, content, weights=original.weights, progress=tick)
-
-
-def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconciliation:
-    """Return the reconciliation, settled by PyTorch's program if there is one.
-
-    A manifest may have the program. A class is traced if the place of some parameter was not checked, if the model
-    computes a parameter's value before storing or using it, or if a layer computes differently from the others.
-    """
-    from analyzer.reconciliation import reconcile_ledger
-    from analyzer.verify.proved import is_comparable_with_program, settle_by_program
-
-    ledger = result.ledger
-    is_computed = any(piece.computed for parameter in result.parameters for piece in parameter.pieces)
-    is_odd = any(finding.id in ("changed-alike", "odd-layer") for finding in result.findings)
-    is_open = result.balanced and (is_computed or is_odd or result.checked_places < len(result.parameters))
-    if (
-        original.trace is not None
-        and is_open
-        and not result.manifest.calls
-        and is_comparable_with_program(result)
-    ):
-        run.notify("tracing PyTorch's program")
-        manifest = original.trace(result.manifest, ledger.model.fixed_inputs, ledger.model.salt)
-        if manifest.calls:
-            with run.progress("comparing contents") as tick:
-                result = reconcile_ledger(
-                    ledger, manifest, result.content, weights=original.weights, progress=tick
-                )
-    return settle_by_program(result, original.weights)
 
 
 def report_reconciliation(

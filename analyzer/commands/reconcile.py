@@ -23,10 +23,8 @@ from analyzer.commands.options import (
 from analyzer.commands.pytorch import (
     check_there,
     read_original,
-    reconcile_with,
     report_reconciliation,
     require_beside,
-    settle_with,
 )
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 
@@ -77,13 +75,14 @@ def reconcile(
     the index of several), or any SOURCE of export. verify tests whether MODEL
     also computes the same as PyTorch.
     """
+    from analyzer.verify.originals import judge_original
+
     grouped.check()
     check_artifact(bounded, [model])
     check_there(model)
     source = against if against is not None else require_beside(model)
     run.guard(*list_inputs(model), source)
     original = read_original(source, sourced, run, **weight_options)
-    result = reconcile_with(run.audit(model, bounded), original, content, run)
-    result = settle_with(result, original, run)
+    result = judge_original(run.audit(model, bounded), original, content, run)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)
     run.finish(report, judged, report.findings, failed=not result.balanced)

@@ -10,7 +10,7 @@ import click
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import OutputFiles, ReadOptions, SourceOptions, bounding, sourcing
-from analyzer.commands.pytorch import files_of, find_beside, read_names, reconcile_with
+from analyzer.commands.pytorch import files_of, find_beside, read_names
 from analyzer.commands.run import Run, answering, check_artifact, check_folders, is_same, list_inputs
 from analyzer.errors import UsageError
 from analyzer.records import replace
@@ -72,6 +72,7 @@ def recover(
     from analyzer.recover import recover_state
     from analyzer.recover.ownnames import read_own_names
     from analyzer.reports import RecoverReport
+    from analyzer.verify.originals import reconcile_original
 
     check_artifact(bounded, [model])
     path, reports = _state_file(outputs)
@@ -93,7 +94,7 @@ def recover(
         )
     if content != "none" and is_known:
         content = "full"
-    recovery = recover_state(reconcile_with(ledger, original, content, run), refused)
+    recovery = recover_state(reconcile_original(ledger, original, content, run), refused)
     is_written = bool(recovery.tensors) and not (lossless and recovery.lossy)
     if is_written:
         _save(recovery, path, run)

@@ -15,7 +15,6 @@ from analyzer.commands.pytorch import (
     check_there,
     import_exporter,
     manifest_at,
-    reconcile_with,
     refuse_code_of_others,
     require_beside,
 )
@@ -217,6 +216,7 @@ def account(
         ours, theirs = (run.audit(side, content="none") for side in (model, source))
         return account_files(ours, theirs, stamp)
     from analyzer.verify.algebra.account import account_program
+    from analyzer.verify.originals import reconcile_original
 
     found = manifest_at(source)
     if found is not None:
@@ -234,7 +234,7 @@ def account(
     traced = trace(manifest, ledger.model.fixed_inputs, ledger.model.salt)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
     original = Original(traced, values)
-    result = reconcile_with(ledger, original, None, run)
+    result = reconcile_original(ledger, original, None, run)
     return account_program(result, Path(model).name, f"{resolved.class_name}, {source}", stamp)
 
 
@@ -299,6 +299,7 @@ def verify_source(
     exporter = import_exporter(_PURPOSE)
     from analyzer.checkpoints import Original
     from analyzer.verify.against import verify_module
+    from analyzer.verify.originals import reconcile_original
     from analyzer.verify.weights import find_lost, known_of, load_file_weights
     from exporter.fitting import tracer_of
     from exporter.running import run_beside
@@ -315,7 +316,7 @@ def verify_source(
     manifest = exporter.take_census(resolved.model, {}, evidence=False)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
     trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)
-    result = reconcile_with(ledger, Original(manifest, values, trace=trace), None, run)
+    result = reconcile_original(ledger, Original(manifest, values, trace=trace), None, run)
     notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
     lost = find_lost(result) if is_made_up else []
     lost_names = f"{format_many(len(lost), 'parameter')}, such as {', '.join(lost[:3])}"

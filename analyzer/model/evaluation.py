@@ -595,6 +595,11 @@ def _where(call: _Call) -> Array:
     return np.where(call.array(0), call.array(1), call.array(2))
 
 
+def _nonzero(call: _Call) -> Array:
+    """Return the indices of the nonzero elements, one column for each (ONNX docs/Operators.md, NonZero)."""
+    return np.stack(np.nonzero(call.array(0))).astype(np.int64)
+
+
 def _cumsum(call: _Call) -> Array:
     data, axis = call.array(0), int(call.array(1).reshape(-1)[0])
     if call.node.integers.get("reverse") or call.node.integers.get("exclusive"):
@@ -708,6 +713,7 @@ _KERNELS: Mapping[str, Callable[[_Call], Array]] = {
     "Mod": _modulo,
     "Mul": _binary(np.multiply),
     "Neg": _unary(np.negative),
+    "NonZero": _nonzero,
     "Not": _logical(np.logical_not),
     "Or": _binary(np.logical_or),
     "Pad": _pad,

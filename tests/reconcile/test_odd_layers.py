@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import onnx
 import pytest
-from models import Array, manifest_of, noise, parameters_of, reconcile, text_model
+from models import Array, manifest_of, noise, parameters_of, reconcile, save, text_model
 
+import analyzer
 from analyzer.checkpoints import Original
-from analyzer.commands.pytorch import settle_with
 from analyzer.reconciliation import Reconciliation
 from analyzer.records import replace
+from analyzer.verify.originals import settle_original
 
 COUNT = 6
 LAYER = {
@@ -72,13 +73,6 @@ def _renamed(rule: str, own: str, name: str) -> str:
     operator, _, rest = rule.partition("(")
     words = [name if word.strip() == own else word.strip() for word in rest.rstrip(")").split(",")]
     return f"{operator}({', '.join(words)})"
-
-
-class Quiet:
-    """Progress reporter that prints nothing."""
-
-    def notify(self, words: str) -> None:
-        """Discard a message."""
 
 
 def judge(tmp_path, changes: Mapping[int, Mapping[str, str]], count: int = COUNT) -> Reconciliation:
@@ -200,9 +194,27 @@ def test_class_at_hand_is_checked_where_a_layer_is_odd(tmp_path, changes):
     result = judge(tmp_path, changes)
     known = replace(result, checked_places=len(result.parameters))
 
-    settle_with(known, Original(known.manifest, trace=trace), Quiet())
+    settle_original(known, Original(known.manifest, trace=trace))
 
     assert len(manifests) == len(changes)
+
+
+def test_library_traces_a_class_at_hand_where_the_account_does_not_balance(tmp_path):
+    proto, weights = model({}, COUNT)
+    traced = []
+
+    def trace(manifest, *_):
+        traced.append(manifest)
+        return manifest
+
+    path = save(tmp_path, proto)
+    complete = manifest_of(*parameters_of(weights))
+    partial = manifest_of(*parameters_of(dict(list(weights.items())[1:])))
+
+    assert analyzer.reconcile(path, Original(complete, trace=trace)).balanced
+    assert not traced
+    assert not analyzer.reconcile(path, Original(partial, trace=trace)).balanced
+    assert traced == [partial]
 
 
 def test_of_few_layers_none_is_odd(tmp_path):

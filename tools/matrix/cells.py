@@ -200,19 +200,22 @@ def _run(folder: Path, cell: Cell) -> Outcome:
 
 
 def _reconcile(folder: Path, cell: Cell) -> Outcome:
-    from analyzer import audit_model, load_manifest, reconcile_ledger
+    from analyzer import Original, audit_model, load_manifest
+    from analyzer.verify.originals import reconcile_original, settle_original
 
     start = time.perf_counter()
     refresh_manifest(folder, cell.architecture, cell.export)
     ledger = audit_model(cell.model_path(folder))
-    result = reconcile_ledger(ledger, load_manifest(cell.manifest_path(folder)), "full")
+    original = Original(load_manifest(cell.manifest_path(folder)))
+    account = reconcile_original(ledger, original, "full")
+    result = settle_original(account, original)
     residue = residue_of(result)
     return Outcome(
         cell,
         "balanced" if result.balanced else "residue",
         residue=residue,
         checkpoint_residue=against_checkpoint(ledger, folder / cell.architecture / WEIGHTS),
-        recovered=recover(result, cell, folder / cell.architecture / WEIGHTS),
+        recovered=recover(account, cell, folder / cell.architecture / WEIGHTS),
         alone=ledger.parameters,
         pytorch=result.manifest.numel,
         seconds=time.perf_counter() - start,
@@ -221,14 +224,11 @@ def _reconcile(folder: Path, cell: Cell) -> Outcome:
 
 def against_checkpoint(ledger: Ledger, checkpoint: Path) -> tuple[Residue, ...]:
     """Return the residue against the checkpoint, read as the class that the `config.json` beside it names."""
-    from analyzer import reconcile_ledger
+    from analyzer.verify.originals import judge_original
 
     try:
         original = _read_checkpoint(checkpoint)
-        result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
-        if not result.balanced and original.trace is not None:  # as the command does
-            manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
-            result = reconcile_ledger(ledger, manifest, "full", weights=original.weights)
+        result = judge_original(ledger, original, "full")
     except Exception as error:  # noqa: BLE001  the manifest's result holds, whatever fails here
         return (Residue("failed", 0, 0, (first_line(error),)),)
     return residue_of(result)

@@ -85,11 +85,12 @@ class Judge:
         Raises:
             Exception: any error of the analyzer.
         """
-        from analyzer import audit_model, load_manifest, reconcile_ledger
+        from analyzer import Original, audit_model, load_manifest
+        from analyzer.verify.originals import judge_original
 
         start = time.perf_counter()
         ledger = audit_model(path)
-        manifest = _side(reconcile_ledger(ledger, load_manifest(self.manifest), "full"))
+        manifest = _side(judge_original(ledger, Original(load_manifest(self.manifest)), "full"))
         checkpoint = _against(ledger, self.checkpoint)
         bare = None if self.bare is None else _against(ledger, self.bare)
         return Judgement(manifest, checkpoint, bare, time.perf_counter() - start)
@@ -106,10 +107,9 @@ class Judge:
 
 
 def _against(ledger: Ledger, checkpoint: Path) -> Side:
-    from analyzer import reconcile_ledger
+    from analyzer.verify.originals import judge_original
 
-    original = _original(checkpoint)
-    return _side(reconcile_ledger(ledger, original.manifest, "full", weights=original.weights))
+    return _side(judge_original(ledger, _original(checkpoint), "full"))
 
 
 @functools.cache

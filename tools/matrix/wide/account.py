@@ -232,14 +232,10 @@ class _MemoryWeights:
 
 
 def _against(ledger: Ledger, original: Original) -> Reconciliation:
-    """Reconcile as the command does: if it does not balance and there is a class, trace the class and try again."""
-    from analyzer import reconcile_ledger
+    """Reconcile as the command does."""
+    from analyzer.verify.originals import judge_original
 
-    result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
-    if result.balanced or original.trace is None:
-        return result
-    manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
-    return reconcile_ledger(ledger, manifest, "full", weights=original.weights)
+    return judge_original(ledger, original, "full")
 
 
 def _outcome(side: str, result: Reconciliation | str) -> SideOutcome:
