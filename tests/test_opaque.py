@@ -163,7 +163,16 @@ COUNTS = {
 }
 ROUNDED = "q = QuantizeLinear(s, step, zero) d = DequantizeLinear(q, step, zero)"
 
+PLACES = "z = NonZero(e) i = Transpose <perm = [1, 0]> (z)"
+
 CARRIERS: dict[str, ModelProto] = {
+    "indices of planted bits": model(
+        f"{PLACES} f = Cast <to = 1> (i) m = ReduceMean <keepdims = 0> (f) y = Add(h, m)", {"e": HIDDEN > 0}
+    ),
+    "sums at planted bits": model(
+        f"{PLACES} g = GatherND(h, i) o = ScatterND(nought, i, g) y = Add(h, o)",
+        {"e": HIDDEN > 0, "nought": np.zeros((SIDE, SIDE), "f4")},
+    ),
     "a float initializer": model("y = Add(h, s)", {"s": HIDDEN}),
     "a half initializer that is cast": model(
         "f = Cast <to = 1> (s) y = Add(h, f)", {"s": HIDDEN.astype("f2")}
@@ -255,6 +264,10 @@ def test_the_file_alone_reports_or_counts_them(carrier: str, tmp_path: Path) -> 
 
 
 HONEST: dict[str, ModelProto] = {
+    "rows that a tracer saw chosen": model(
+        f"u = Unsqueeze(rows, last) e = Expand(u, size) {PLACES} g = GatherND(h, i) y = Reshape(g, size)",
+        {"rows": np.ones(SIDE, "?"), "last": np.array([1]), "size": np.array([SIDE, SIDE])},
+    ),
     "nothing": model("y = Relu(h)", {}),
     "an epsilon and a scale": model(
         "a = Add(h, eps) y = Div(a, root)", {"eps": np.array(1e-6, "f4"), "root": np.array(8, "f4")}

@@ -694,12 +694,18 @@ def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, 
 
 
 def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:
-    """Count the numbers that describe a value, or the value before rounding if a quantizer has changed it."""
+    """Count the numbers that describe a value, or the value before rounding if a quantizer has changed it.
+
+    The indices of nonzero elements are described by these elements.
+    """
     free = count_free(value)
-    node = _quantizer(wiring, path, name) if free > FEW else None
+    node = _find_origin(wiring, path, name) if free > FEW else None
     if node is None:
         return free
     evaluator = Evaluator(model, wiring, by_default=True)
+    if node.op_type == "NonZero":
+        elements = evaluator.value(node.graph_path, node.inputs[0])
+        return free if elements is None else min(free, count_free(elements))
     scale, zero = (
         evaluator.value(node.graph_path, operand) if operand else None
         for operand in (*node.inputs[1:3], "")[:2]
@@ -725,13 +731,13 @@ _ROUNDINGS = 2
 """Steps by which repeatedly rounded numbers may differ."""
 
 
-def _quantizer(wiring: Wiring, path: GraphPath, name: str) -> Node | None:
-    """Return the last node that rounded a value, past nodes that only move it."""
+def _find_origin(wiring: Wiring, path: GraphPath, name: str) -> Node | None:
+    """Return the node that rounded a value, or that made it of indices, past nodes that only move it."""
     for _ in range(_MOST_VISITS):
         node = wiring.find(path, name)
         if not isinstance(node, Node) or not node.inputs:
             return None
-        if node.op_type in ("DequantizeLinear", "QuantizeLinear"):
+        if node.op_type in ("DequantizeLinear", "NonZero", "QuantizeLinear") and node.is_standard:
             return node
         if node.op_type not in MOVES:
             return None
