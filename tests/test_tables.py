@@ -563,6 +563,19 @@ def test_a_series_is_one_whole_again_or_each_twice(series: Array) -> None:
     assert not is_geometric(np.concatenate([series, series[:-1], series[:1]]))
 
 
+def test_waves_computed_in_half_precision_are_a_table_after_a_cast():
+    angles = np.arange(11)[:, None] * (1e4 ** (-np.arange(0, 16, 2) / 16)).astype(np.float16)
+    rounded = np.cos(angles.astype(np.float16)).astype(np.float32)
+
+    assert is_known_table(rounded)
+    assert not is_known_table(
+        rounded + np.float32(1e-3) * np.random.default_rng(3).normal(size=rounded.shape).astype("f4")
+    )
+    assert not is_known_table(
+        np.random.default_rng(3).normal(size=rounded.shape).astype("f4").astype(np.float16).astype(np.float32)
+    )
+
+
 def buckets(rows: int, columns: int, count: int, farthest: int, *, both: bool = True) -> Array:
     """Return T5's buckets: `count` on each side, of which the first half are single distances."""
     distance = distances(rows, columns)
@@ -579,6 +592,15 @@ def test_buckets_of_distances_are_a_table(size, turned):
 
     assert is_known_table(table.T if turned else table)
     assert is_known_table(buckets(*size, 32, 128, both=False).astype(np.int64))
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 10), (20, 40), (0, 6)])
+def test_blocks_that_see_their_neighbours_have_a_table(first, last):
+    table = buckets(60, 60, 16, 128).astype(np.int64)[first:last]
+
+    assert is_known_table(table)
+    assert is_known_table(buckets(60, 60, 32, 128, both=False).astype(np.int64)[first:last])
+    assert not is_known_table(np.where(table == 18, 19, table))
 
 
 @pytest.mark.parametrize("place", [(0, 11), (40, 3), (59, 0)])

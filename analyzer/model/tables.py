@@ -80,7 +80,7 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
         values = np.squeeze(array.astype(np.float64))
         if not values.ndim:
             return False
-        slack = slack_of(array)
+        slack = _SLACK_OF_HALF if _was_half(array) else slack_of(array)
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
         if values.size > _LARGE:  # a corner of a known table is a known table too
             corner = values[(slice(0, 8),) * values.ndim]
@@ -99,7 +99,19 @@ def _may_be_waves_elsewhere(corner: Reals, slack: float) -> bool:
 
 def slack_of(array: Array) -> float:
     """Return the relative error allowed for an element of a table, which depends on its type."""
-    return 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
+    return _SLACK_OF_HALF if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
+
+
+_SLACK_OF_HALF = 4e-3
+"""Relative error of an element of 16 bits: sines of rounded frequencies, rounded once more."""
+
+
+def _was_half(array: Array) -> bool:
+    """Whether a float32 array was computed in float16 and only cast since: no element has more bits of mantissa."""
+    if array.dtype != np.float32:
+        return False
+    bits = np.ascontiguousarray(array).reshape(-1).view(np.uint32) & np.uint32((1 << 13) - 1)
+    return not bits[:_LARGE].any() and not bits.any()
 
 
 _LARGE = 1 << 14
@@ -182,7 +194,8 @@ def are_buckets(values: Reals) -> bool:
     """Whether each element is the bucket of column minus row: single distances first, then logarithmic steps.
 
     The table shows the number of buckets per side where distances change sign; for the largest distance, configs use
-    only a few values (Raffel et al. 2020, section 2.1, as T5's `_relative_position_bucket` computes it).
+    only a few values (Raffel et al. 2020, section 2.1, as T5's `_relative_position_bucket` computes it). Distance 0 may
+    lie on any diagonal: blocks of LongT5 see the blocks before and after them (Guo et al. 2022, section 3.1.1).
 
     >>> distance = np.arange(6)[None, :] - np.arange(6)[:, None]
     >>> are_buckets(np.where(distance > 0, 16.0, 0.0) + np.abs(distance))
@@ -194,13 +207,14 @@ def are_buckets(values: Reals) -> bool:
     rows, columns = values.shape
     by_distance = np.concatenate([values[::-1, 0], values[0, 1:]])  # (rows + columns - 1,)
     distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    if by_distance[rows - 1] != 0 or not bool((by_distance[distance + rows - 1] == values).all()):
+    zeros = np.flatnonzero(by_distance == 0)
+    if not zeros.size or not bool((by_distance[distance + rows - 1] == values).all()):
         return False
-    before, after = by_distance[rows - 1 :: -1], by_distance[rows - 1 :]  # from distance 0 on
+    before, after = by_distance[zeros[0] :: -1], by_distance[zeros[0] :]  # from distance 0 on
     if not after[1:].any():  # as in a decoder, which does not see later positions
         return any(_are_side(before, count) for count in _SIDES_OF_BUCKETS)
     for one, other in ((before, after), (after, before)):
-        count = int(other[1]) - 1
+        count = int(other[1]) - 1 if other.size > 1 else 0
         if count > 1 and _are_side(one, count):
             return _are_side(np.concatenate([[0.0], other[1:] - count]), count)
     return False
