@@ -20,7 +20,7 @@ PICTURE = ROOT / "docs" / "images" / "house.svg"
 FLOORS = {
     "cli": "asked",
     "fleet": "shown",
-    "documents": "told",
+    "documents": "written",
     "verify": "answered",
     "reconciliation": "beside PyTorch",
     "account": "entered",

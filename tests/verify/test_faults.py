@@ -57,10 +57,10 @@ def test_a_fault_is_caught_at_its_module_with_its_cause_and_an_honest_file_is_th
 
     assert clean.status == "same"
     odd = [
-        (each.name, each.status, each.reason) for each in cases if each.status not in ("told", "unchanged")
+        (each.name, each.status, each.reason) for each in cases if each.status not in ("detected", "unchanged")
     ]
     assert not odd
-    caught = [each for each in cases if each.status == "told"]
+    caught = [each for each in cases if each.status == "detected"]
     assert len(caught) >= len(cases) - 1
     assert not [(each.name, each.module, each.modules) for each in caught if not each.is_placed]
     assert not [(each.name, each.reason) for each in caught if not each.is_explained]
@@ -98,7 +98,7 @@ def test_a_fault_that_something_else_is_near_is_reported_where_it_is(
 
     (case,) = run_isolated(honest, base, (kind,), seed=seed)
 
-    assert (case.status, case.is_placed, case.is_explained) == ("told", True, True), (
+    assert (case.status, case.is_placed, case.is_explained) == ("detected", True, True), (
         case.module,
         case.reason,
     )
@@ -127,8 +127,8 @@ def test_a_cause_is_that_of_the_fault_or_none() -> None:
 def test_the_table_counts_what_changes_an_output() -> None:
     cases = [
         Case(BERT, CLEAN, "same"),
-        Case(BERT, "planted/a gate", "told", "x: Mul", 0.1, "x", ("x",), is_placed=True, is_explained=True),
-        Case(BERT, "planted/bools", "told", "y: Mul", 0.1, "y", ("x",)),
+        Case(BERT, "planted/a gate", "detected", "x: Mul", 0.1, "x", ("x",), is_placed=True, is_explained=True),
+        Case(BERT, "planted/bools", "detected", "y: Mul", 0.1, "y", ("x",)),
         Case(BERT, "planted/strings", "silent", "", 0.2),
         Case(BERT, "content/rows", "unchanged"),
     ]
@@ -136,7 +136,7 @@ def test_the_table_counts_what_changes_an_output() -> None:
     text, document = render_text(cases), render_markdown(cases)
 
     assert "2 of 3 faults are caught: 66.7 %." in text
-    assert "1 are told at the right module: 33.3 %." in text
+    assert "1 are placed at the right module: 33.3 %." in text
     assert "0 of 1 clean files raise an alarm; 1 are the same." in text
     assert "| planted | 3 | 66.7 % | 33.3 % | 33.3 % |" in document
     assert "planted/strings: silent" in document

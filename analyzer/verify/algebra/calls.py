@@ -1012,7 +1012,7 @@ def _glu(a: Algebra, input: Value, dim: int = -1) -> Value:
 
 @_operator("softmax", "_softmax")
 def _softmax(a: Algebra, input: Value, dim: int, *_: Any, **__: Any) -> Value:
-    return layers.softmax(a, input, _axis(input, dim))
+    return a.softmax(input, _axis(input, dim))
 
 
 @_operator("log_softmax", "_log_softmax")

@@ -167,6 +167,9 @@ def element_of(value: float) -> int:
         return key_of("number", single) % PRIME
     if is_plain(single):
         return _of_fraction(Fraction(single))
+    size = _root_of_size(single)  # before decimals and fractions, of which one is near to any number
+    if size is not None:
+        return size
     short = Fraction(f"{single:.6g}")
     if float(np.float32(float(short))) == single:
         return _of_fraction(short)
@@ -180,13 +183,27 @@ def element_of(value: float) -> int:
             return root * unit % PRIME
     fourth = _simple(single**4, 512, 4 * _SINGLE)
     root = None if fourth is None else _root(fourth)
-    if root is not None:  # attention multiplies queries and keys by the root of their scale
+    if root is not None:
         return pow(root, (PRIME + 1) // 4, PRIME)
     for scale, unit in ((1 / math.pi, _PI_ROOT * _PI_ROOT), (math.pi, pow(_PI_ROOT, -2, PRIME))):
         simple = _simple(single * scale, 64, _SINGLE)
         if simple is not None:
             return _of_fraction(simple) * unit % PRIME
     return key_of("number", single) % PRIME
+
+
+def _root_of_size(value: float) -> int | None:
+    """Return a small integer, its inverse, or a square or fourth root of these.
+
+    Means are divided by sizes, attention is scaled by the root of one, and queries and keys by the root of the scale.
+    """
+    for degree in (1, 2, 4):
+        found = _simple(value**degree, 512, degree * _SINGLE)
+        if found is not None and 1 in (found.numerator, found.denominator):
+            root = _of_fraction(found) if degree == 1 else _root(found)
+            if root is not None:
+                return pow(root, (PRIME + 1) // 4, PRIME) if degree == 4 else root
+    return None
 
 
 def is_plain(value: float) -> bool:

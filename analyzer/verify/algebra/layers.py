@@ -25,13 +25,6 @@ _P = np.uint64(PRIME)
 _HALF = number(0.5)
 
 
-def softmax(a: Algebra, value: Value, axis: int) -> Value:
-    """Compute exp(x) / sum(exp(x))."""
-    powers = a.function("exp", value)
-    found = a.divide(powers, a.sum(powers, (axis,), keeps=True))
-    return Field(found.elements, is_share=True) if isinstance(found, Field) else found
-
-
 def log_softmax(a: Algebra, value: Value, axis: int) -> Value:
     """Compute x - log(sum(exp(x)))."""
     powers = a.function("exp", value)
@@ -155,7 +148,7 @@ def attention(
         if (is_known(mask) and np.asarray(mask).dtype.kind == "b") or getattr(mask, "kind", "") == "truth":
             mask = a.where(mask, number(0), number(-np.inf))
         scores = a.add(scores, mask)
-    shares = softmax(a, scores, len(shape_of(scores)) - 1)
+    shares = a.softmax(scores, len(shape_of(scores)) - 1)
     if is_known(shares):  # PyTorch's attention gives 0 where a mask hides everything (`_safe_softmax`)
         shares = np.nan_to_num(np.asarray(shares))
     return a.matmul(shares, value)

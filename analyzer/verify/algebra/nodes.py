@@ -435,8 +435,8 @@ def _swish(o: Operation) -> Value:
 def _softmax(o: Operation) -> Value:
     value = o.at(0)
     if o.opset >= 13 or o.integer("axis", 1) in (-1, len(shape_of(value)) - 1):
-        return layers.softmax(o.a, value, o.integer("axis", -1) % len(shape_of(value)))
-    return _over_rest(o, layers.softmax)
+        return o.a.softmax(value, o.integer("axis", -1) % len(shape_of(value)))
+    return _over_rest(o, Algebra.softmax)
 
 
 @_plain("LogSoftmax")

@@ -57,6 +57,10 @@ class Field(Frozen):
     """Whether its elements are indices, which are never negative."""
     beyond: Field | None = None
     """For a comparison of a value with a large number: the value, which equals its softplus beyond that number."""
+    exponent: Field | None = None
+    """For powers of e: their exponent."""
+    total_of: tuple[Field, tuple[int, ...], bool] | None = None
+    """For a sum of powers of e: their exponent, the axes of the sum, and whether it keeps them."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -398,7 +402,24 @@ class Algebra(Mutable):
                 return np.divide(*_like(_float(one), _float(other)))
         if is_known(other):  # 1 / sqrt(2) is the inverse of sqrt(2)
             return self.multiply(one, Field(inverse(self.dense(_float(other)).elements)))
+        if isinstance(one, Field) and isinstance(other, Field) and other.total_of is not None:
+            exponent, axes, keeps = other.total_of
+            if exponent is one.exponent and keeps and len(axes) == 1:
+                return self.softmax(exponent, axes[0])
         return self.multiply(one, self.invert(other))
+
+    def softmax(self, value: Value, axis: int) -> Value:
+        """Compute exp(x) / sum(exp(x)) along an axis: the same if one number is added to all x there.
+
+        Such a number is a mask of truth values that hides nothing and is added to the scores, or the maximum that
+        exporters subtract. The mean is subtracted, which cancels them all and treats all elements alike.
+        """
+        if is_known(value):
+            powers = self.function("exp", value)
+            return self.divide(powers, self.sum(powers, (axis,), keeps=True))
+        powers = self.function("exp", self.subtract(value, self.mean(value, (axis,), keeps=True)))
+        found = self.multiply(powers, self.invert(self.sum(powers, (axis,), keeps=True)))
+        return Field(self.dense(found).elements, is_share=True)
 
     def raise_to(self, value: Value, exponent: Value) -> Value:
         """Raise to a power: an integer exponent gives a product, a multiple of one half a product of roots."""
@@ -457,7 +478,10 @@ class Algebra(Mutable):
             return np.sum(array, axis=tuple(axes), keepdims=keeps, dtype=_sum_type(array))
         dense = self.dense(value)
         found = dense.elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
-        return Field(found, "real" if dense.kind == "real" else "whole")
+        total_of = None
+        if isinstance(value, Field) and value.exponent is not None:
+            total_of = value.exponent, tuple(axis % len(value.shape) for axis in axes), keeps
+        return Field(found, "real" if dense.kind == "real" else "whole", total_of=total_of)
 
     def mean(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
         """Average over axes."""
@@ -476,6 +500,9 @@ class Algebra(Mutable):
             with np.errstate(all="ignore"):
                 known = (np.asarray(value) if keeps else _float(value) for value in values)
                 return np.asarray(real(*known, *settings))
+        first = values[0]
+        if name == "log" and isinstance(first, Field) and first.total_of is not None:
+            return self._log_of_total(*first.total_of)
         key = key_of(name, settings)
         dense = [self.dense(value).elements for value in values]
         self.bound(math.prod(np.broadcast_shapes(*(each.shape for each in dense))))
@@ -484,9 +511,16 @@ class Algebra(Mutable):
             with np.errstate(over="ignore"):
                 found = mixed(found ^ (each * np.uint64(2 * place + 0x9E3779B9)), key)
         kind = "truth" if name in _TRUTHS else "whole" if name in _WHOLE else "real"
-        first = values[0]
         guarded = first if name == "isnan" and isinstance(first, Field) and first.is_share else None
-        return Field(found % _P, kind, guarded=guarded, is_place=kind == "whole")
+        exponent = first if name == "exp" and isinstance(first, Field) else None
+        return Field(found % _P, kind, guarded=guarded, is_place=kind == "whole", exponent=exponent)
+
+    def _log_of_total(self, exponent: Field, axes: Sequence[int], keeps: bool) -> Value:
+        """Compute log(sum(exp(x))): if a number is added to all x, it is added to the result."""
+        mean = self.mean(exponent, axes, keeps=True)
+        powers = Field(self.dense(self.function("exp", self.subtract(exponent, mean))).elements)
+        rest = self.function("log", self.sum(powers, axes, keeps=keeps))
+        return self.add(mean if keeps else self.mean(exponent, axes, keeps=False), rest)
 
     def symmetric(self, name: str, one: Value, other: Value) -> Value:
         """Apply a random function whose two operands may be exchanged."""
