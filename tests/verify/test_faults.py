@@ -57,7 +57,9 @@ def test_a_fault_is_caught_at_its_module_with_its_cause_and_an_honest_file_is_th
 
     assert clean.status == "same"
     odd = [
-        (each.name, each.status, each.reason) for each in cases if each.status not in ("detected", "unchanged")
+        (each.name, each.status, each.reason)
+        for each in cases
+        if each.status not in ("detected", "unchanged")
     ]
     assert not odd
     caught = [each for each in cases if each.status == "detected"]
@@ -127,7 +129,9 @@ def test_a_cause_is_that_of_the_fault_or_none() -> None:
 def test_the_table_counts_what_changes_an_output() -> None:
     cases = [
         Case(BERT, CLEAN, "same"),
-        Case(BERT, "planted/a gate", "detected", "x: Mul", 0.1, "x", ("x",), is_placed=True, is_explained=True),
+        Case(
+            BERT, "planted/a gate", "detected", "x: Mul", 0.1, "x", ("x",), is_placed=True, is_explained=True
+        ),
         Case(BERT, "planted/bools", "detected", "y: Mul", 0.1, "y", ("x",)),
         Case(BERT, "planted/strings", "silent", "", 0.2),
         Case(BERT, "content/rows", "unchanged"),

@@ -53,7 +53,7 @@ def test_a_value_times_its_inverse_is_one() -> None:
     assert (values * inverse(values) % np.uint64(PRIME) == 1).all()
 
 
-@pytest.mark.parametrize("size", [8, 16, 32, 64, 80, 96, 128])
+@pytest.mark.parametrize("size", [8, 12, 16, 24, 32, 64, 80, 96, 105, 114, 128, 384])
 def test_scales_of_attention_are_the_roots_that_they_are(size: int) -> None:
     whole = element_of(1 / size)
     scale = element_of(float(np.float32(1 / math.sqrt(size))))
@@ -123,6 +123,34 @@ def test_a_scale_may_stand_on_queries_on_scores_or_on_both(a: Algebra) -> None:
     assert same(a, both, a.multiply(a.matmul(query, turned), number(0.25)))
     assert same(a, both, a.matmul(a.multiply(query, number(0.25)), turned))
     assert not same(a, both, a.matmul(query, turned))
+
+
+def test_a_softmax_is_the_same_where_one_number_is_added_to_all_scores(a: Algebra) -> None:
+    scores, mask = Field(draw((2, 5, 5), "scores")), np.tri(5, dtype=np.float32) * -1e4
+    shift, highest = Field(draw((2, 5, 1), "shift")), a.gathered("max", scores, (2,), keeps=True)
+    shares = a.softmax(a.add(scores, mask), 2)
+    powers = a.function("exp", a.subtract(a.add(scores, mask), highest))
+    total = a.sum(powers, (2,), keeps=True)
+
+    assert same(a, shares, a.softmax(a.add(a.add(scores, shift), mask), 2))
+    assert same(a, shares, a.softmax(a.add(a.add(scores, number(1)), mask), 2))
+    assert same(a, shares, a.divide(powers, total))
+    assert not same(a, shares, a.softmax(scores, 2))
+    assert not same(a, shares, a.softmax(a.add(a.add(scores, a.permute(shift, (0, 2, 1))), mask), 2))
+    assert not same(a, shares, a.softmax(a.add(scores, mask), 1))
+    assert same(a, a.softmax(shift, 2), np.ones((2, 5, 1), np.float32))
+
+
+def test_a_logarithm_of_a_sum_of_powers_follows_what_is_added_to_all(a: Algebra) -> None:
+    x, shift = Field(draw((2, 5), "x")), Field(draw((2, 1), "shift"))
+
+    def total(value: Value, *, keeps: bool) -> Value:
+        return a.function("log", a.sum(a.function("exp", value), (1,), keeps=keeps))
+
+    assert same(a, total(a.add(x, shift), keeps=True), a.add(total(x, keeps=True), shift))
+    assert same(a, a.reshape(total(x, keeps=False), (2, 1)), total(x, keeps=True))
+    assert same(a, layers.log_softmax(a, a.add(x, shift), 1), a.subtract(x, total(x, keeps=True)))
+    assert not same(a, layers.log_softmax(a, x, 1), x)
 
 
 def test_functions_that_are_not_one_are_told_apart(a: Algebra) -> None:
