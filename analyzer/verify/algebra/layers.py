@@ -27,6 +27,9 @@ _HALF = number(0.5)
 
 def log_softmax(a: Algebra, value: Value, axis: int) -> Value:
     """Compute x - log(sum(exp(x)))."""
+    if is_known(value):
+        array = np.asarray(value)
+        value = a.subtract(array, array.max(axis, keepdims=True, initial=-np.inf))
     powers = a.function("exp", value)
     return a.subtract(value, a.function("log", a.sum(powers, (axis,), keeps=True)))
 

@@ -916,13 +916,15 @@ def _lp_norm(o: Operation) -> Value:
     if o.integer("p", 2) != 2:
         raise UnknownError("LpNormalization of another order than 2")
     length = o.a.function("sqrt", o.a.sum(o.a.multiply(o.at(0), o.at(0)), (axis,), keeps=True))
+    if is_known(length):  # what has no length stays zero
+        length = np.where(np.asarray(length) == 0, number(1), np.asarray(length))
     return o.a.divide(o.at(0), length)
 
 
 @_plain("Attention")
 def _attention(o: Operation) -> Any:
-    if len(shape_of(o.at(0))) != 4 or len([v for v in o.values if v is not None]) > 4:
-        raise UnknownError("Attention of inputs that are not 4-D, or with a cache")
+    if len(shape_of(o.at(0))) != 4 or any(o.maybe(slot) is not None for slot in range(4, len(o.values))):
+        raise UnknownError("Attention of inputs that are not 4-D, or with a cache or padding")
     if o.real("softcap", 0.0) or o.integer("qk_matmul_output_mode", 0):
         raise UnknownError("Attention with softcap or qk_matmul_output_mode")
     by = o.real("scale", 0.0) or 1 / math.sqrt(shape_of(o.at(0))[-1])
@@ -1120,6 +1122,9 @@ def _resize(o: Operation) -> Value:
     found = o.at(0)
     for place, (axis, length) in enumerate(zip(axes, sizes, strict=True)):
         scale = length / shape[axis] if scales is None else scales[place]
+        if interpolation.coordinates == "align_corners" and length != shape[axis] * scale:
+            # By ONNX's definition corners are those of a length that is no integer; onnxruntime rounds it.
+            raise UnknownError("Resize with align_corners to a length that is not an integer")
         if length != shape[axis] or scale != 1:
             found = resizing.resize(o.a, found, axis, length, scale, interpolation)
     return found

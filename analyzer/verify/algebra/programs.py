@@ -290,7 +290,8 @@ class File(Mutable, dict=True):
         try:
             if self._left < 0:
                 raise UnknownError(f"more than {_MOST_NODES:,} nodes, counting those in functions")
-            results = self._node(node, carried, scope, depth)
+            with np.errstate(all="ignore"):  # numbers that are known may divide by zero, as they do in a run
+                results = self._node(node, carried, scope, depth)
             self._follow_sizes(node, results, depth)
         except UnknownError as error:
             for name in filter(None, node.outputs):

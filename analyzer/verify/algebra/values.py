@@ -415,7 +415,9 @@ class Algebra(Mutable):
         exporters subtract. The mean is subtracted, which cancels them all and treats all elements alike.
         """
         if is_known(value):
-            powers = self.function("exp", value)
+            array = _float(value)
+            highest = array.max(axis, keepdims=True, initial=-np.inf)
+            powers = self.function("exp", self.subtract(array, highest))
             return self.divide(powers, self.sum(powers, (axis,), keeps=True))
         powers = self.function("exp", self.subtract(value, self.mean(value, (axis,), keeps=True)))
         found = self.multiply(powers, self.invert(self.sum(powers, (axis,), keeps=True)))
