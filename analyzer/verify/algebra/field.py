@@ -97,9 +97,11 @@ _SINGLE = 1.2e-7
 """Twice the relative error of rounding to single precision."""
 MOST_HALF = 65_504.0
 """Largest number in half precision, to which converters clip masks."""
+_CLIPPED = (MOST_HALF, 1e4)
+"""Numbers to which converters to half precision clip larger ones (onnxconverter_common.float16, max_finite_val)."""
 _HEAD = 256
-LARGE = 3.4e38
-"""Least magnitude of a mask: masks are the lowest number in single precision, or minus infinity; both erase a score."""
+LARGE = 1e30
+"""Least magnitude of a mask, which erases a score: the lowest number in single precision, -1e38, minus infinity."""
 _LEAST, _MOST = 1e-13, float(1 << 30)
 """Bounds between which numbers are read as roundings of simpler ones."""
 _ENDLESS = int(draw((1,), "infinity")[0])
@@ -253,7 +255,7 @@ class Numbers:
                 known = self._halves.get(value)
             if known is None and is_half:
                 known = _half_root(value)
-        if known is None and is_half and abs(value) == MOST_HALF:
+        if known is None and is_half and abs(value) in _CLIPPED:
             known = element_of(math.copysign(math.inf, value))
         if known is None:
             known = (
