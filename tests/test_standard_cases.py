@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from standard import AsStored, are_alike
 
 from analyzer import audit_model
 from analyzer.cost.walk import Walk
-from analyzer.model import StoredTensor
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.wiring import connect
 from analyzer.read import read_model
@@ -72,15 +72,6 @@ def shapes(path: Path, model: onnx.ModelProto) -> Iterator[tuple[str, tuple[Any,
         yield output.name, None if value is None else value.shape
 
 
-def are_alike(found: Any, expected: Any) -> bool:
-    """Whether integers are equal, and real numbers nearly: some cases are of half precision."""
-    if found.shape != expected.shape:
-        return False
-    if expected.dtype.kind in "fcV":  # the last are types that numpy itself has not, such as bfloat16
-        return np.allclose(found.astype("f8"), expected.astype("f8"), 1e-2, 1e-3, equal_nan=True)
-    return bool((found == expected).all())
-
-
 @pytest.mark.parametrize("are_axes_stored", [False, True], ids=["inputs", "stored axes"])
 def test_no_inferred_shape_contradicts_a_standard_case(
     cases: list[Case], are_axes_stored: bool, tmp_path: Path
@@ -128,14 +119,6 @@ def test_no_evaluated_value_contradicts_a_standard_case(cases: list[Case], tmp_p
 
     assert not wrong
     assert count > 500
-
-
-class AsStored:
-    """Stored tensors that stand for themselves, not for PyTorch's."""
-
-    def of(self, tensor: StoredTensor) -> Any:
-        """Return the numbers of a tensor."""
-        return tensor.payload.array()
 
 
 def test_no_value_of_the_algebra_contradicts_a_standard_case(cases: list[Case], tmp_path: Path) -> None:
