@@ -178,6 +178,7 @@ COMPUTED = frozenset(
     {"bias and GELU", "GELU", "fast GELU", "quick GELU", "norm of a sum", "norm of a sum without biases"}
     | {"root mean square of a sum", "root mean square", "product", "turned product", "convolution and ReLU"}
     | {"padded convolution and a leaky ReLU", "product with codes", "product of codes", "attention"}
+    | {"attention that keeps keys and values"}
     | {"attention to a cache of heads", "turned positions"}
 )
 """Cases that the algebra computes; of the others it says that they are not supported."""
