@@ -351,6 +351,53 @@ def test_what_shows_on_no_example_is_no_pass(
     assert document["same"] is False
 
 
+def scaled_through_relu(model: onnx.ModelProto, back: float) -> None:
+    relu = first_of(model, "Relu")
+    two, half = store(model, "two", np.float32(2)), store(model, "half", np.float32(back))
+    put_behind(model, relu.input[0], helper.make_node("Mul", [relu.input[0], two], ["scaled"]))
+    put_behind(model, relu.output[0], helper.make_node("Mul", [relu.output[0], half], ["unscaled"]))
+
+
+@pytest.mark.parametrize(("back", "code"), [(0.5, 2), (0.25, 1)])
+def test_a_difference_that_later_nodes_take_back_is_none(
+    exported: Exports, tmp_path: Path, back: float, code: int
+) -> None:
+    folder = exported("resnet").files.artifact.parent
+    shutil.copytree(folder, tmp_path / "out")
+    path = tmp_path / "out" / "model.onnx"
+    model = onnx.load(path)
+    scaled_through_relu(model, back)
+    onnx.save(model, path)
+
+    found, document = run_verify(path)
+
+    assert found == code
+    assert document["same"] is False
+
+
+@pytest.mark.parametrize(
+    ("added", "code"), [(np.full((1, 1, 1, 1), 3, "f4"), 0), (np.arange(7, dtype="f4"), 1)]
+)
+def test_a_number_that_is_added_to_all_scores_changes_nothing(
+    exported: Exports, tmp_path: Path, added: Any, code: int
+) -> None:
+    folder = exported("bert", static=True).files.artifact.parent
+    shutil.copytree(folder, tmp_path / "out")
+    path = tmp_path / "out" / "model.onnx"
+    model = onnx.load(path)
+    softmax = first_of(model, "Softmax")
+    length = next(each for each in model.graph.input).type.tensor_type.shape.dim[1].dim_value
+    number = store(model, "number", added if added.ndim > 1 else np.arange(length, dtype="f4"))
+    put_behind(
+        model, softmax.input[0], helper.make_node("Add", [softmax.input[0], number], ["shifted"], "shift")
+    )
+    onnx.save(model, path)
+
+    found, document = run_verify(path)
+
+    assert found == code, document["uncovered"]
+
+
 def test_outputs_are_known_by_their_names(exported: Exports, tmp_path: Path) -> None:
     folder = exported("t5").files.artifact.parent
     shutil.copytree(folder, tmp_path / "out")

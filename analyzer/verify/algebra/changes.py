@@ -16,7 +16,7 @@ from analyzer.manifest import Call
 from analyzer.model import Node
 from analyzer.model.operators import MOVES
 from analyzer.reconciliation.lines import UNBALANCED
-from analyzer.records import Frozen
+from analyzer.records import Frozen, replace
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.reals import Reals
 from analyzer.verify.algebra.sides import Origin, State, elements_in
@@ -47,6 +47,8 @@ class Change(Frozen):
     is_before_stop: bool = False
     """Whether the evidence is a right input of an unsupported operator behind it, and not a right output: its operands
     are exchanged, it reads another weight, or it has another number."""
+    is_by_value: bool = False
+    """Whether it differs for sure because the two values do, in real numbers."""
 
 
 def find_changes(state: State) -> tuple[list[Change], State]:
@@ -57,11 +59,16 @@ def find_changes(state: State) -> tuple[list[Change], State]:
     """
     reals = Reals(state)
     found = _follow(state, reals, by_parameters=True)
-    return (
-        found
-        if found[1].is_same
-        else max((found, _follow(state, reals, by_parameters=False)), key=lambda each: each[1].score)
-    )
+    if not found[1].is_same:
+        found = max((found, _follow(state, reals, by_parameters=False)), key=lambda each: each[1].score)
+    changes, after = found
+    by_value = [change for change in changes if change.is_by_value]
+    if by_value and not reals.shows(after, [change.node for change in changes]):
+        changes = [
+            replace(change, verdict=Verdict.NOT_COMPARED) if change.is_by_value else change
+            for change in changes
+        ]
+    return changes, after
 
 
 def _follow(state: State, reals: Reals, *, by_parameters: bool) -> tuple[list[Change], State]:
@@ -109,19 +116,17 @@ def _change(
         or _may_be_unsupported(state, node, replacement)
         or not _has_unsupported_calls(state, node, origin)
     )
-    is_sure = not (state.has_codes or is_open) and (
-        reals.is_different(state, node, origin, replacement)
-        or (
-            origin is not None
-            and difference.kind == "attribute"
-            and _has_other_number(state, node, origin.call)
-        )
+    may_be_sure = not (state.has_codes or is_open)
+    is_by_number = (
+        origin is not None and difference.kind == "attribute" and _has_other_number(state, node, origin.call)
     )
+    is_by_value = may_be_sure and not is_by_number and reals.is_different(state, node, origin, replacement)
+    is_sure = may_be_sure and (is_by_number or is_by_value)
     is_identified = difference.kind == "weight" or difference.found.endswith(_EXCHANGED)
     is_identified = is_identified or (origin is not None and _has_other_number(state, node, origin.call))
     is_before_stop = is_identified and len(after.shared_prints) > len(state.shared_prints)
     verdict = Verdict.DIFFERS if is_sure else Verdict.NOT_COMPARED
-    return Change(node, origin, verdict, difference, is_before_stop), after
+    return Change(node, origin, verdict, difference, is_before_stop, is_by_value), after
 
 
 def _has_unsupported_calls(state: State, node: Node, origin: Origin | None) -> bool:

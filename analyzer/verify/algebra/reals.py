@@ -36,6 +36,8 @@ from analyzer.verify.algebra.watched import print_of
 _MOST = 1 << 26
 """Largest number of elements of a weight that is computed in full."""
 _MOST_STEPS = 2_000
+_MOST_AFTER = 40
+"""Most nodes after the last wrong one that are computed to see whether one of them takes the difference back."""
 _MASKED = 1e9
 """Magnitude above which a number is a mask."""
 _SMALL = 100.0
@@ -150,6 +152,24 @@ class Reals(Mutable, dict=True):
         except (UnknownError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
             return False
 
+    def shows(self, state: State, nodes: Sequence[Node]) -> bool:
+        """Whether wrong results of nodes give wrong results in the nodes after them; True too where it is not known.
+
+        A function may take a difference back, which its random counterpart in the field does not show: a Relu and a
+        later factor one that scales, a norm one that shifts.
+
+        Args:
+            state: the file with the program's values substituted.
+            nodes: the nodes whose values were substituted.
+        """
+        if any(graph.parent is not None for graph in state.ledger.model.graphs):
+            return True  # a body may read such a value too
+        try:
+            with np.errstate(all="ignore"):
+                return _Trial(self, state).shows(nodes)
+        except (UnknownError, KeyError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
+            return True
+
 
 class _Trial(Mutable, dict=True):
     reals: Reals
@@ -174,12 +194,34 @@ class _Trial(Mutable, dict=True):
         if node.position not in self.results:
             self._count()
             values = [self._input(name) if name else None for name in node.inputs]
-            graph = self.state.graph
-            carried = next((each for each in graph.tensors if each.node == node.position), None)
-            fill = None if carried is None else carried.payload.array()
-            opset = dict(self.state.ledger.model.opsets).get("ai.onnx", 0)
-            self.results[node.position] = operate(Operation(self.a, node, values, fill, opset))
+            self.results[node.position] = self._operate(node, values)
         return self.results[node.position]
+
+    def _operate(self, node: Node, values: Sequence[Any]) -> Sequence[Any]:
+        graph = self.state.graph
+        carried = next((each for each in graph.tensors if each.node == node.position), None)
+        fill = None if carried is None else carried.payload.array()
+        opset = dict(self.state.ledger.model.opsets).get("ai.onnx", 0)
+        return operate(Operation(self.a, node, values, fill, opset))
+
+    def shows(self, nodes: Sequence[Node]) -> bool:
+        """Whether results differ after some wrong nodes, as `Reals.shows`."""
+        wrong: dict[str, Any] = {}
+        waiting = {node.position: node for node in nodes}
+        last, left = max(waiting), _MOST_AFTER
+        while waiting:
+            node = waiting.pop(min(waiting))
+            left -= node.position > last
+            if left < 0:
+                return True
+            values = [
+                wrong[name] if name in wrong else self._input(name) if name else None for name in node.inputs
+            ]
+            for name, found in zip(node.outputs, self._operate(node, values), strict=False):
+                if name and _may_differ(found, self.file_value(self.state.file.values[name])):
+                    wrong[name] = found
+                    waiting.update({each.position: each for each in self.state.readers.get(name, ())})
+        return not wrong.keys().isdisjoint(self.state.graph.outputs)
 
     def _input(self, name: str) -> Any:
         maker = self.state.makers.get(name)
@@ -260,6 +302,15 @@ def _is_different(one: Any, other: Any, far: float) -> bool:
         return False
     size = max(float(np.abs(a[comparable]).max()), float(np.abs(b[comparable]).max()))
     return bool(float(np.abs(a[comparable] - b[comparable]).max()) > far * size)
+
+
+def _may_differ(one: Any, other: Any) -> bool:
+    """Whether two results are not the same up to the precision of float32, or cannot be compared."""
+    if not (is_known(one) and is_known(other)) or np.shape(one) != np.shape(other):
+        return True
+    return not np.allclose(
+        np.asarray(one, np.float64), np.asarray(other, np.float64), 2e-7, 1e-12, equal_nan=True
+    )
 
 
 def _is_masked(array: Array) -> Array:
