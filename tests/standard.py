@@ -16,6 +16,9 @@ class AsStored:
         """Return the numbers of a tensor."""
         return tensor.payload.array()
 
+    def factor(self, number: float) -> None:
+        """No fusion took a number from a weight."""
+
 
 def are_alike(found: Any, expected: Any) -> bool:
     """Whether integers are equal, and real numbers nearly: some cases are of half precision."""

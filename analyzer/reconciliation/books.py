@@ -80,8 +80,8 @@ class Books(Mutable):
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
-    checked_places: int = 0
-    """Number of parameters for which a wrong place would have been detected."""
+    placed: frozenset[str] = frozenset()
+    """Parameters for which a wrong place would have been detected."""
     generated: dict[Place, int] = field(default_factory=dict)
     """Nodes that generate numbers at run time where weights belong -> number of elements; 0 if unknown."""
     evaluated: dict[Key, Traced] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def settle_misplaced(books: Books) -> None:
     readers = {(each.reader.node.place, each.reader.slot): each.reader for each in reads}
     surroundings = {key: _surroundings(books, reader) for key, reader in readers.items()}
     around = {each.parameter.name: surroundings[each.reader.node.place, each.reader.slot] for each in reads}
-    books.checked_places = len(_known_places(books, parameter_reads, depths, around))
+    books.placed = frozenset(_known_places(books, parameter_reads, depths, around))
     wrong: dict[str, str] = {}
     for each in parameter_reads:
         expected = _expected(books, each)

@@ -620,17 +620,23 @@ def _factors(books: Books, program: Program) -> set[str]:
     found: set[str] = set()
     if not numbers:
         return found
-    singles = [(value, known) for value in program.values if (known := _single(value)) is not None]
     for number, module in numbers:
         fits = [
             value
-            for value, known in singles
-            if min(abs(known / number - 1), abs(known * number - 1)) <= _ROUNDING
-            and (module is None or any(_is_near(module, reading_module) for reading_module, _ in value.uses))
+            for value, _ in numbers_near(program, number)
+            if module is None or any(_is_near(module, reading_module) for reading_module, _ in value.uses)
         ]
         if len(fits) == 1 and fits[0].parameters:
             found.add(fits[0].name)
     return found
+
+
+def numbers_near(program: Program, number: float) -> Iterator[tuple[Traced, bool]]:
+    """Yield the single values of a program that equal a number up to rounding, and whether their inverse does."""
+    for value in program.values:
+        known = _single(value)
+        if known is not None and min(abs(known / number - 1), abs(known * number - 1)) <= _ROUNDING:
+            yield value, abs(known * number - 1) < abs(known / number - 1)
 
 
 def _single(value: Traced) -> float | None:

@@ -66,7 +66,7 @@ def close_books(books: Books, ledger: Ledger) -> Reconciliation:
             for line in entries
             if line.parameter is not None and line.parameter in trainable
         },
-        checked_places=books.checked_places,
+        checked_places=len(books.placed | {each.name for each in parameters if each.line is Line.MISPLACED}),
     )
     _check(result)
     reads, first = compare_wiring(result)

@@ -44,6 +44,8 @@ class Operation(Frozen):
     fill: Array | None
     """Tensor among its attributes."""
     opset: int
+    factors: Callable[[float], Value | None] = lambda _: None
+    """Function that returns the program's value for a number among the attributes that a fusion took from a weight."""
 
     def at(self, slot: int) -> Value:
         """Return a required input.
@@ -1262,7 +1264,8 @@ def _fused_matmul(o: Operation) -> Value:
 
     found = o.a.matmul(transposed(0, "transA"), transposed(1, "transB"))
     alpha = o.real("alpha", 1.0)
-    return found if alpha == 1 else o.a.multiply(found, number(alpha))
+    weight = o.factors(alpha)
+    return found if alpha == 1 else o.a.multiply(found, number(alpha) if weight is None else weight)
 
 
 @_fused("MultiHeadAttention")

@@ -354,7 +354,7 @@ class File(Mutable, dict=True):
         if node.op_type == "Constant":
             return [self._constant(node, carried)]
         fill = None if carried is None else carried.payload.array()
-        return operate(Operation(self.a, node, operands, fill, self._opset))
+        return operate(Operation(self.a, node, operands, fill, self._opset, self.stored.factor))
 
     def _constant(self, node: Node, carried: StoredTensor | None) -> Value:
         if carried is not None:

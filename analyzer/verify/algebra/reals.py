@@ -202,7 +202,7 @@ class _Trial(Mutable, dict=True):
         carried = next((each for each in graph.tensors if each.node == node.position), None)
         fill = None if carried is None else carried.payload.array()
         opset = dict(self.state.ledger.model.opsets).get("ai.onnx", 0)
-        return operate(Operation(self.a, node, values, fill, opset))
+        return operate(Operation(self.a, node, values, fill, opset, self.reals.stored.factor))
 
     def shows(self, nodes: Sequence[Node]) -> bool:
         """Whether results differ after some wrong nodes, as `Reals.shows`."""

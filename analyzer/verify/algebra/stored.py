@@ -15,6 +15,7 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, EntryLine, Line, Piece
 from analyzer.reconciliation.pieces import viewed
+from analyzer.reconciliation.program import numbers_near
 from analyzer.records import Mutable, field, replace
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.algebra import layers
@@ -139,15 +140,18 @@ class Stored(Mutable, dict=True):
     def __post_init__(self) -> None:
         self._restorer = Restorer(self.result.ledger)
         self._tensors = {entry.tensor.key: entry.tensor for entry in self.result.ledger.entries}
+        self._lines = {entry.key: entry for entry in self.result.entries}
+        copied = {key for key, entry in self._lines.items() if entry.line is Line.COPIED}
         for line in self.result.parameters:
             for piece in line.pieces:
                 self._pieces[piece.key].append((line.name, piece))
-            keys = {piece.key for piece in line.pieces}
+            keys = {piece.key for piece in line.pieces} or {
+                *line.entries
+            } - copied  # a folded bias has no pieces
             for key in line.entries:
                 if key not in keys and len(keys) == 1:
                     self._copies[key] = next(iter(keys))
         for entry in self.result.entries:
-            self._lines[entry.key] = entry
             if entry.piece is not None and entry.parameter is not None and not self._pieces.get(entry.key):
                 self._pieces[entry.key].append((entry.parameter, entry.piece))
 
@@ -163,6 +167,27 @@ class Stored(Mutable, dict=True):
             except (ValueError, IndexError) as error:
                 raise UnknownError(f"{tensor.name}: stored in an unknown form") from error
         return self._made[tensor.key]
+
+    def factor(self, number: float) -> Value | None:
+        """Return the program's value for a number that a fusion took from a weight into an attribute, if it did.
+
+        Raises:
+            UnknownError: it may be more than one value of the program.
+        """
+        program = self.result.manifest.program
+        if program is None or not any(
+            line.decided_by.endswith("+attribute") for line in self.result.parameters
+        ):
+            return None
+        found = [
+            (value, is_inverse) for value, is_inverse in numbers_near(program, number) if value.parameters
+        ]
+        if not found:
+            return None
+        value = self.values(found[0][0].name)
+        if len(found) > 1 or value is None:
+            raise UnknownError("a factor that may be one of several values")
+        return self.weights.a.invert(value) if found[0][1] else value
 
     def _in_codes(self, tensor: StoredTensor, found: Value) -> Value:
         """Return a parameter in the units of its codes: divided by the scale, plus the zero point."""
