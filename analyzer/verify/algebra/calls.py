@@ -1070,6 +1070,15 @@ def _norm(
     return a.function("sqrt", a.sum(a.multiply(input, input), _axes(input, dim), keeps=keepdim))
 
 
+@_operator("linalg_norm")
+def _linalg_norm(
+    a: Algebra, input: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    if ord is not None and (len(shape_of(input)) if dim is None else len(_axes(input, dim))) != 1:
+        raise UnknownError("the norm of a matrix")
+    return _norm(a, input, ord, dim, keepdim, dtype)
+
+
 @_operator("cumsum")
 def _cumsum(a: Algebra, input: Value, dim: int, dtype: Any = None) -> Value:
     return running_sum(a, _cast(a, input, dtype), dim)

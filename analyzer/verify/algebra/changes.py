@@ -114,6 +114,7 @@ def _change(
     is_open = (
         state.is_ambiguous
         or _may_be_unsupported(state, node, replacement)
+        or _may_be_unsupported_call(state, node)
         or not _has_unsupported_calls(state, node, origin)
     )
     may_be_sure = not (state.has_codes or is_open)
@@ -153,6 +154,30 @@ def _may_be_unsupported(state: State, node: Node, replacement: Value) -> bool:
             map(print_of, values)
         ):
             return bool(state.drawing.assumed)
+    return False
+
+
+def _may_be_unsupported_call(state: State, node: Node) -> bool:
+    """Whether a node, with the wrong ones before it, reads the same as an unsupported call that is not identified yet.
+
+    It may be that call in another form. A node that reads a parameter is not, unless the call reads it too.
+    """
+    program = state.drawing.program
+    identified = set(state.identified_calls.values())
+    names = {name for name, doubts in program.doubtful.items() if doubts == {name} and name not in identified}
+    for call in (each for each in program.calls.calls if each.name in names):
+        arguments = {
+            print_of(value) for name in values_in(call) if (value := program.value(name)) is not None
+        }
+        tensors, reads = (
+            set(tensors_of(call)),
+            [name for each in _region(state, node) for name in each.inputs],
+        )
+        if any(state.parameters[name] not in tensors for name in reads if name in state.parameters):
+            continue
+        values = (state.file.values[name] for name in reads if name in state.file.values)
+        if not arguments.isdisjoint(map(print_of, values)):
+            return True
     return False
 
 
