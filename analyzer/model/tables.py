@@ -111,7 +111,7 @@ def _was_half(array: Array) -> bool:
     if array.dtype != np.float32:
         return False
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint32) & np.uint32((1 << 13) - 1)
-    return not bits[:_LARGE].any() and not bits.any()
+    return not bits.any()
 
 
 _LARGE = 1 << 14

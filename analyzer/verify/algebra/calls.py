@@ -1190,12 +1190,11 @@ def greatest_few(
     """Return the largest or smallest elements and their indices, sorted or in an unspecified order."""
     if is_known(value):
         array = np.asarray(value)
-        falling = (
-            np.invert if array.dtype.kind in "biu" else np.negative
-        )  # unsigned integers have no negatives
-        order = np.argsort(falling(array) if largest else array, axis=axis, kind="stable")
+        if largest:  # unsigned integers have no negatives
+            array = np.invert(array) if array.dtype.kind in "biu" else np.negative(array)
+        order = np.argsort(array, axis=axis, kind="stable")
         places = np.take(order, np.arange(count), axis=axis)
-        return [np.take_along_axis(array, places, axis=axis), places]
+        return [np.take_along_axis(np.asarray(value), places, axis=axis), places]
     word = ("greatest" if largest else "least", "" if is_sorted else "in any order")
     return [a.ordered(name, value, axis, count, word) for name in ("topk", "topk-places")]
 

@@ -169,10 +169,8 @@ def _may_be_unsupported_call(state: State, node: Node) -> bool:
         arguments = {
             print_of(value) for name in values_in(call) if (value := program.value(name)) is not None
         }
-        tensors, reads = (
-            set(tensors_of(call)),
-            [name for each in _region(state, node) for name in each.inputs],
-        )
+        reads = [name for each in _region(state, node) for name in each.inputs]
+        tensors = {*tensors_of(call)}
         if any(state.parameters[name] not in tensors for name in reads if name in state.parameters):
             continue
         values = (state.file.values[name] for name in reads if name in state.file.values)

@@ -145,9 +145,9 @@ class Stored(Mutable, dict=True):
         for line in self.result.parameters:
             for piece in line.pieces:
                 self._pieces[piece.key].append((line.name, piece))
-            keys = {piece.key for piece in line.pieces} or {
-                *line.entries
-            } - copied  # a folded bias has no pieces
+            keys = {piece.key for piece in line.pieces}
+            if not keys:  # as a folded bias
+                keys = {*line.entries} - copied
             for key in line.entries:
                 if key not in keys and len(keys) == 1:
                     self._copies[key] = next(iter(keys))
