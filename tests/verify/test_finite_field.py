@@ -153,6 +153,33 @@ def test_a_logarithm_of_a_sum_of_powers_follows_what_is_added_to_all(a: Algebra)
     assert not same(a, layers.log_softmax(a, x, 1), x)
 
 
+def test_windows_that_are_much_larger_than_the_image_are_its_mean(a: Algebra) -> None:
+    image = Field(draw((2, 3, 4, 5), "image"))
+    whole = [(0, 1276), (0, 1275)]
+
+    found = layers.average_pool(a, image, [1280, 1280], [1280, 1280], whole, counts_pads=False)
+
+    assert same(a, found, a.mean(image, (2, 3), keeps=True))
+
+
+@pytest.mark.parametrize("counts_pads", [False, True])
+def test_windows_over_padding_are_sums_of_their_places(a: Algebra, counts_pads: bool) -> None:
+    image = Field(draw((1, 1, 5, 4), "image"))
+    padded = np.zeros((1, 1, 8, 6), np.uint64)
+    padded[:, :, 1:6, 2:6] = image.elements
+
+    found = layers.average_pool(a, image, [3, 2], [2, 1], [(1, 2), (2, 0)], counts_pads=counts_pads)
+
+    for row, column in np.ndindex(3, 5):
+        window = padded[0, 0, 2 * row : 2 * row + 3, column : column + 2]
+        inside = np.zeros((8, 6))
+        inside[1:6, 2:6] = 1
+        count = 6 if counts_pads else inside[2 * row : 2 * row + 3, column : column + 2].sum()
+        expected = a.divide(Field(np.asarray(window.sum() % PRIME, np.uint64)), number(count))
+        if count:
+            assert int(a.dense(found).elements[0, 0, row, column]) == int(a.dense(expected).elements)
+
+
 def test_functions_that_are_not_one_are_told_apart(a: Algebra) -> None:
     x = Field(draw((8,), "x"))
     bent = [a.function(name, x) for name in ("relu", "tanh", "exp", "erf", "sigmoid")]
@@ -234,6 +261,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("any", [X > 0], {}),
     ("any", [X > 1, 2], {}),
     ("amin", [X, [0, 1], True], {}),
+    ("avg_pool2d", [IMAGE, [640, 640], [640, 640], [0, 0], True], {}),
     ("softmax", [X, -1], {}),
     ("log_softmax", [X, 1], {}),
     ("mean", [X, [1], True], {}),

@@ -318,9 +318,12 @@ def max_pool(
         counts = windows(array.shape[2:], kernel, stride, dilation)
         return np.max([_shifted(array, at, counts, stride, dilation) for at in _places(kernel)], axis=0)
     elements = mixed(a.dense(value).elements, key_of("max", "each")) % _P
-    padded = a.dense(_padded(a, Field(elements), pads)).elements
-    count = windows(padded.shape[2:], kernel, stride, dilation)
-    sums = sum(_shifted(padded, at, count, stride, dilation) for at in _places(kernel)) % _P
+    if set(dilation) == {1}:
+        sums = _window_sums(_Ring(is_real=False), elements, kernel, stride, pads)
+    else:
+        padded = a.dense(_padded(a, Field(elements), pads)).elements
+        count = windows(padded.shape[2:], kernel, stride, dilation)
+        sums = sum(_shifted(padded, at, count, stride, dilation) for at in _places(kernel)) % _P
     return Field(mixed(np.asarray(sums), key_of("max")) % _P)
 
 
@@ -347,22 +350,41 @@ def average_pool(
         counted: part of the pads that may count; the rest only completes windows.
         divisor: divisor in place of the count.
     """
-    one = [1] * len(kernel)
     ring = _Ring(is_known(value))
-    padded = ring.of(a, _padded(a, value, pads))
-    count = windows(padded.shape[2:], kernel, stride, one)
-    sums = ring.made(ring.less(sum(_shifted(padded, at, count, stride, one) for at in _places(kernel))))
+    sums = ring.made(_window_sums(ring, ring.of(a, value), kernel, stride, pads))
     counted = pads if counted is None else counted
     if divisor is not None:
         return a.divide(sums, number(divisor))
     if (counts_pads and list(counted) == list(pads)) or not any(any(pair) for pair in pads):
         return a.divide(sums, number(math.prod(kernel)))
-    inside = np.ones(shape_of(value)[2:], np.uint64)
-    inside = np.pad(inside, list(counted), constant_values=int(counts_pads))
-    more = [(pad[0] - own[0], pad[1] - own[1]) for pad, own in zip(pads, counted, strict=True)]
-    inside = np.pad(inside, more)
-    counts = np.asarray(sum(_shifted(inside, at, count, stride, one) for at in _places(kernel)))
-    return a.divide(sums, counts.astype(np.float32))
+    counts = np.ones((), np.float32)
+    for size, width, jump, pad, own in zip(shape_of(value)[2:], kernel, stride, pads, counted, strict=True):
+        first, last = (-own[0], size + own[1]) if counts_pads else (0, size)
+        spans = _spans(size, width, jump, pad, first, last)
+        counts = counts[..., None] * np.array([end - start for start, end in spans], np.float32)
+    return a.divide(sums, counts)
+
+
+def _spans(
+    size: int, width: int, jump: int, pad: tuple[int, int], first: int, last: int
+) -> list[tuple[int, int]]:
+    """Return the part of each window that is from `first` to before `last`, where 0 is the first element."""
+    (count,) = windows([size + sum(pad)], [width], [jump], [1])
+    starts = [place * jump - pad[0] for place in range(count)]
+    return [(max(start, first), max(min(start + width, last), start, first)) for start in starts]
+
+
+def _window_sums(
+    ring: _Ring, elements: Any, kernel: Sequence[int], stride: Sequence[int], pads: Sequence[tuple[int, int]]
+) -> Any:
+    """Return the sum of each window, whose padding is zero; a window may be much larger than what it covers."""
+    for place, (width, jump, pad) in enumerate(zip(kernel, stride, pads, strict=True)):
+        axis = elements.ndim - len(kernel) + place
+        spans = _spans(elements.shape[axis], width, jump, pad, 0, elements.shape[axis])
+        moved = np.moveaxis(elements, axis, 0)
+        parts = [ring.less(moved[start:end].sum(axis=0, dtype=elements.dtype)) for start, end in spans]
+        elements = np.moveaxis(np.stack(parts), 0, axis) if parts else np.take(elements, [], axis)
+    return elements
 
 
 def adaptive_max_pool(a: Algebra, value: Value, sizes: Sequence[int]) -> Value:
