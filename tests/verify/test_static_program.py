@@ -351,6 +351,18 @@ def test_what_shows_on_no_example_is_no_pass(
     assert document["same"] is False
 
 
+def test_a_program_of_too_many_numbers_has_no_answer(
+    exported: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analyzer.verify.algebra.sides._MOST_NUMBERS", 1000)
+    path = exported("bert").files.artifact
+
+    done = run_here("verify", path, "--static")
+
+    assert done.returncode == 2
+    assert "computes more than 1,000 numbers at the sizes of the export; leave --static out" in done.stderr
+
+
 def scaled_through_relu(model: onnx.ModelProto, back: float) -> None:
     relu = first_of(model, "Relu")
     two, half = store(model, "two", np.float32(2)), store(model, "half", np.float32(back))

@@ -54,6 +54,8 @@ class Drawing(Mutable, dict=True):
     """Modules that compute a value, by print."""
     steps: dict[int, Step] = field(default_factory=dict)
     """Operation that made a value, by the value's `id`."""
+    numbers: int = 0
+    """Number of elements of all values, which are kept."""
 
     @cached_property
     def known_operations(self) -> frozenset[object]:
@@ -101,9 +103,15 @@ class Drawing(Mutable, dict=True):
         for step in steps:
             key = print_of(step.value)
             if key is not None:
+                self.numbers += key[0]
                 self.steps[id(step.value)] = step
                 self.origins.setdefault(key, Origin(at, call, step, step.value))
                 self.modules.setdefault(key, set()).add(call.module)
+        if self.numbers > _MOST_NUMBERS:
+            raise UsageError(
+                f"--static: PyTorch's program computes more than {_MOST_NUMBERS:,} numbers at the sizes of the export; "
+                "leave --static out, or export at smaller sizes"
+            )
 
 
 def draw_programs(
@@ -519,6 +527,8 @@ class State(Mutable, dict=True):
         return [name for name in node.inputs if name]
 
 
+_MOST_NUMBERS = 1 << 28
+"""Most elements of the values of a program that are kept, of 8 bytes each."""
 _OUTPUT = 1000
 
 
