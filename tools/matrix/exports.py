@@ -50,12 +50,13 @@ def make_export(folder: Path, architecture: str, export: str) -> None:
 def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
     """Write the manifest anew if another version of the code wrote it.
 
-    The set of parameters that the exported program reads stays as it was traced.
+    The exported program, and the set of parameters that it reads, stay as they were traced.
     """
     path = folder / architecture / export / MANIFEST
     if path.stat().st_mtime_ns == _LOADED:
         return
-    from analyzer.manifest import save_manifest
+    from analyzer.manifest import load_manifest, save_manifest
+    from analyzer.records import replace
     from exporter.census import take_census, with_reads
     from exporter.reads import Reads
 
@@ -67,7 +68,11 @@ def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
         trace=old["trace"],
     )
     fresh = take_census(_build(folder / architecture).model, old["source"])
-    save_manifest(with_reads(fresh, reads), path)
+    traced = load_manifest(path)
+    fresh = replace(
+        with_reads(fresh, reads), program=traced.program, calls=traced.calls, wiring=traced.wiring
+    )
+    save_manifest(fresh, path)
     _stamp(path)
 
 
