@@ -70,7 +70,7 @@ bench: .venv/.installed .venv-bench/.installed  ## measure inspect beside other 
 matrix: .venv/.installed  ## make and reconcile architectures x exports x transforms; without ARGS rewrites docs/evidence/matrix.md
 	PYTHONPATH=tests $(BIN)/python -m tools.matrix $(or $(ARGS),--markdown docs/evidence/matrix.md)
 
-matrix-wide: .venv/.installed  ## the same of other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/evidence/matrix-wide.md (half an hour)
+matrix-wide: .venv/.installed  ## the same of other architectures, exporters and tools, as far as [matrix-wide] is installed; without ARGS rewrites docs/evidence/matrix-wide.md (an hour)
 	PYTHONPATH="tests:$$PYTHONPATH" $(BIN)/python -m tools.matrix.wide --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/matrix-wide.md)
 
 memory-matrix: .venv/.installed  ## compare planned memory with runs, node by node, for the files of `make matrix`; without ARGS rewrites docs/memory.md (an hour)

@@ -114,8 +114,10 @@ exported and rewritten as in practice, each in some of the ways. `make matrix-wi
 with full contents against PyTorch's side in three forms, and writes this document. `state` is a state dict alone (`.pt`
 or `.safetensors`), `config` the folder of `save_pretrained`, `manifest` that of an `onnxledger export`. The rules were
 developed with the models of [the matrix](matrix.md); this one has others. The {held} architectures marked `held` were
-chosen before any of their files was examined, and no rule is made for them: their rate estimates the rate for a model
-of your own. {fresh} of them were added last, after all rules were written.
+chosen before any of their files was examined. As long as no rule was made for them, 95.9 % of their files balanced
+against the state, 98.2 % against the config and 98.4 % against the manifest: that estimates the rate for a model of
+your own. What they showed has been mended since, so their rate below is no such estimate. {fresh} of them were added
+last.
 
 **Alone** is the answer of `inspect` without PyTorch's side: exact, a range that contains the number of parameters that
 the module reads, `unattributed` elements, or wrong without a warning. **Negative controls** are the same files against
