@@ -56,8 +56,8 @@ def judge_original(
         shown: receiver of messages and progress.
 
     Raises:
-        ManifestError: PyTorch's values cannot be read.
-        ModelReadError: the file's values cannot be read.
+        UsageError: contents are to be compared and PyTorch's side has none.
+        LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
     """
     return settle_original(reconcile_original(ledger, original, content, shown), original, shown)
 
@@ -68,7 +68,11 @@ def reconcile_original(
     """Return the account of a ledger beside PyTorch's side, without a comparison of the programs.
 
     If it does not balance, contents were compared and PyTorch's class is available, the class is traced, and the values
-    that its program computes explain the file's too. Arguments and errors are those of `judge_original`.
+    that its program computes explain the file's too. Arguments are those of `judge_original`.
+
+    Raises:
+        UsageError: contents are to be compared and PyTorch's side has none.
+        LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
     """
     with shown.progress("comparing contents") as tick:
         result = reconcile_ledger(ledger, original.manifest, content, weights=original.weights, progress=tick)
@@ -89,6 +93,10 @@ def settle_original(result: Reconciliation, original: Original, shown: Progress 
 
     A manifest may have the program. A class is traced if the place of some parameter was not checked, if the model
     computes a parameter's value before storing or using it, or if a layer computes differently from the others.
+
+    Raises:
+        UsageError: contents are to be compared and PyTorch's side has none.
+        LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
     """
     ledger = result.ledger
     is_computed = any(piece.computed for parameter in result.parameters for piece in parameter.pieces)
