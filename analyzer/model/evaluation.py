@@ -597,7 +597,9 @@ def _where(call: _Call) -> Array:
 
 def _nonzero(call: _Call) -> Array:
     """Return the indices of the nonzero elements, one column for each (ONNX docs/Operators.md, NonZero)."""
-    return np.stack(np.nonzero(call.array(0))).astype(np.int64)
+    data = call.array(0)
+    call.check((data.ndim, int(np.count_nonzero(data))))
+    return np.stack(np.nonzero(data)).astype(np.int64)
 
 
 def _cumsum(call: _Call) -> Array:
