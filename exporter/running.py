@@ -142,7 +142,10 @@ class RunningModule:
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._varying: dict[str, list[torch.Tensor]] = {}
         """Values of parameters that change with each call of their module."""
-        self._rounded_values: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self._computed: Sequence[tuple[Array, Array]] = ()
+        """Values computed from weights as the file has them, with their largest errors."""
+        self._own_weights: dict[str, torch.Tensor] = {}
+        """Weights before the file's were loaded, of those that may be the only source of such a value."""
         self._looked: dict[str, str] = {}
         """Name of an argument -> table whose rows it looks up."""
         self._reached: dict[str, npt.NDArray[np.bool_]] = {}
@@ -168,16 +171,33 @@ class RunningModule:
         """Return a copy with an independent module, which keeps the current values."""
         other = copy.copy(self)
         other._model, other._double, other._half = copy.deepcopy(self._model), None, None
-        other._looked, other._reached, other._rounded_values = {}, {}, contextlib.nullcontext()
+        other._looked, other._reached, other._computed, other._own_weights = {}, {}, (), {}
         return other
 
     def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
         """Replace values that the module computes from its weights by the file's rounded ones.
 
+        A file may hold both w and 1 - w, each rounded. What it holds of 1 - w is near that of the module's weights, and
+        not near that of its own w. So the weights of now count, whatever is loaded later.
+
         Args:
             values: numbers, and the largest error of each; a tensor is replaced if all its elements are that near.
         """
-        self._rounded_values = _RoundedValues(values) if values else contextlib.nullcontext()
+        self._computed = values
+        sizes = {number.size for number, _ in values if number.size >= _LEAST_COMPUTED}
+        self._own_weights = {
+            name: tensor.detach().clone()
+            for name, tensor in self._model.named_parameters(remove_duplicate=False)
+            if tensor.numel() in sizes and tensor.is_floating_point()
+        }
+
+    def _with_computed(self, model: nn.Module) -> contextlib.AbstractContextManager[Any]:
+        """Return the context in which a module computes with the file's rounded values."""
+        if not self._computed:
+            return contextlib.nullcontext()
+        tensors = dict(model.named_parameters(remove_duplicate=False))
+        own = [(tensors[name], value) for name, value in self._own_weights.items()]
+        return _RoundedValues(self._computed, own)
 
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
         """Give parameters the next of these values at each call of their module.
@@ -368,10 +388,14 @@ class RunningModule:
             ExportError: forward fails.
         """
         watched = contextlib.nullcontext() if precision != "single" else _Lookups(self, feeds)
-        with self._rounded_values, watched:
-            result = self._whole_if_refused(
-                precision, lambda: self._call(self._at(precision), feeds, precision)
-            )
+
+        def call() -> Any:
+            model = self._at(precision)
+            with self._with_computed(model):
+                return self._call(model, feeds, precision)
+
+        with watched:
+            result = self._whole_if_refused(precision, call)
         return [
             (name, value.detach().float().numpy())
             if precision == "half" and value.is_floating_point()
@@ -441,7 +465,7 @@ class RunningModule:
         outputs: list[tuple[str, Array]] = []
         made = set[int | None]()
         try:
-            with contextlib.suppress(StoppedError), self._rounded_values, recorder:
+            with contextlib.suppress(StoppedError), self._with_computed(model), recorder:
                 result = self._call(model, feeds, precision)
                 outputs = [(name, _as_array(value, precision)) for name, value in _tensors(result)]
                 made |= {recorder.made_by(value) for _, value in _tensors(result)}
@@ -573,7 +597,7 @@ class RunningModule:
             module = dict(self._model.named_modules())[name]
             handles.append(module.register_forward_hook(ended(name), with_kwargs=True))
         try:
-            with contextlib.suppress(StoppedError), self._rounded_values, recorder:
+            with contextlib.suppress(StoppedError), self._with_computed(self._model), recorder:
                 self._call(self._model, feeds)
         finally:
             for handle in handles:
@@ -684,27 +708,48 @@ class _RoundedValues(TorchFunctionMode):
     It is entered before the recorder, so the recorder sees the replacements.
     """
 
-    def __init__(self, values: Sequence[tuple[Array, Array]]) -> None:
+    def __init__(
+        self, values: Sequence[tuple[Array, Array]], own: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> None:
+        """Take the file's values with their largest errors, and weights that the file rounded with their own values."""
         super().__init__()
         self._values: dict[int, list[tuple[Array, Array]]] = {}
         for number, room in values:
             if number.size >= _LEAST_COMPUTED:
                 self._values.setdefault(number.size, []).append((number, room))
+        self._own = {id(tensor): (tensor, value) for tensor, value in own}
+        """What is computed from such weights alone, and what their own values give; by the tensor's identity."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if self._values and isinstance(made, torch.Tensor) and made.is_floating_point():
-            near = self._values.get(made.numel(), ())
-            return next((put for each in near if (put := _rounded_as(made, *each)) is not None), made)
-        return made
+        is_real = isinstance(made, torch.Tensor) and made.is_floating_point()
+        near = self._values.get(made.numel()) if is_real else None
+        if near is None:
+            return made
+        own = self._of_own_weights(func, args, kwargs or {}, made)
+        put = next((put for each in near if (put := _rounded_as(own, made.dtype, *each)) is not None), made)
+        if put is made and own is not made:
+            self._own[id(made)] = (made, own)
+        return put
+
+    def _of_own_weights(self, func: Any, args: Any, kwargs: Any, made: torch.Tensor) -> torch.Tensor:
+        """Return what a function gives of the weights' own values; what it made, where it reads anything else."""
+        given = [each for each in _pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        if not given or any(id(each) not in self._own or each is made for each in given):
+            return made
+        args, kwargs = _pytree.tree_map_only(
+            torch.Tensor, lambda each: self._own[id(each)][1].to(each.dtype), (args, kwargs)
+        )
+        own: torch.Tensor = func(*args, **kwargs)
+        return own
 
 
 _LEAST_COMPUTED = 16
 """Fewest elements of a value that its numbers identify."""
 
 
-def _rounded_as(made: torch.Tensor, numbers: Array, room: Array) -> torch.Tensor | None:
-    """Return the numbers as a tensor like the computed one; None if an element is off by more than its limit."""
+def _rounded_as(made: torch.Tensor, dtype: torch.dtype, numbers: Array, room: Array) -> torch.Tensor | None:
+    """Return the numbers as a tensor of the computed one's shape; None if an element is off by more than its limit."""
     plain = made.detach().double().numpy()
     for one, other in ((numbers, room), (numbers.T, room.T)):
         if [dim for dim in one.shape if dim != 1] != [dim for dim in plain.shape if dim != 1]:
@@ -712,7 +757,7 @@ def _rounded_as(made: torch.Tensor, numbers: Array, room: Array) -> torch.Tensor
         wanted = one.reshape(plain.shape)
         allowed = np.multiply(other.reshape(plain.shape), 1.01) + np.abs(wanted) * 1e-6
         if bool((np.abs(plain - wanted) <= allowed).all()):
-            return torch.from_numpy(np.ascontiguousarray(wanted)).to(made.dtype)
+            return torch.from_numpy(np.ascontiguousarray(wanted)).to(dtype)
     return None
 
 

@@ -60,6 +60,21 @@ class Turned(nn.Module):
         return torch.tanh(self.first(x)) + (places[:, None] * self.turns).cos()
 
 
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.share, self.first = nn.Parameter(torch.rand(64)), nn.Linear(64, 16)
+
+    def forward(self, x):
+        before = nn.functional.pad(x, (0, 0, 1, -1))
+        return torch.tanh(self.first(x * self.share + before * (1 - self.share)))
+
+
+def mixed():
+    return Mixed().eval(), (torch.randn(2, 3, 64),)
+
+
 def turned():
     return Turned().eval(), (torch.randn(2, 3, 64),)
 """
@@ -77,11 +92,16 @@ def round_all(source: Path, target: Path) -> None:
     quantize_static(source, target, Reader())
 
 
-def make_rounded(source: str) -> None:
-    """Export the source, and quantize all stored tensors."""
+def export_net(source: str) -> None:
+    """Export the source to the folder `out`."""
     Path("repeating_net.py").write_text(FACTORY)
     done = run_here("export", source, "--static", "-o", "out", "--quiet")
     assert done.returncode == 0, done.stderr
+
+
+def make_rounded(source: str) -> None:
+    """Export the source, and quantize all stored tensors."""
+    export_net(source)
     round_all(Path("out", "model.onnx"), Path("rounded.onnx"))
 
 
@@ -130,6 +150,41 @@ def test_what_was_computed_of_weights_and_rounded_is_computed_with(
     assert "computes the same: 1 output" in honest.stdout
     assert changed.returncode == 1
     assert "DIFFERS" in changed.stdout
+
+
+def test_a_weight_and_what_is_computed_of_it_are_each_rounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    export_net("repeating_net:mixed")
+    model = onnx.load(Path("out", "model.onnx"))
+    casts = []
+    for each in model.graph.initializer:
+        if each.data_type == onnx.TensorProto.FLOAT:
+            name, values = each.name, onnx.numpy_helper.to_array(each)
+            each.CopyFrom(onnx.numpy_helper.from_array(values.astype(np.float16), f"{name}_half"))
+            casts.append(onnx.helper.make_node("Cast", [each.name], [name], to=onnx.TensorProto.FLOAT))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, "rounded.onnx")
+    first, second = (each for each in model.graph.initializer if tuple(each.dims) == (64,))
+
+    honest = run_here("verify", "rounded.onnx", "--against", "repeating_net:mixed")
+    for changed in (first, second):
+        kept = changed.raw_data
+        values = onnx.numpy_helper.to_array(changed)[::-1].copy()
+        changed.CopyFrom(onnx.numpy_helper.from_array(values, changed.name))
+        onnx.save(model, f"{changed.name}.onnx")
+        changed.raw_data = kept
+    others = [
+        run_here("verify", f"{each.name}.onnx", "--against", "repeating_net:mixed")
+        for each in (first, second)
+    ]
+
+    assert honest.returncode == 0, honest.stdout + honest.stderr
+    assert "computes the same: 1 output" in honest.stdout
+    assert [each.returncode for each in others] == [1, 1]
 
 
 def test_a_table_of_codes_that_say_nothing_is_not_computed_with(
