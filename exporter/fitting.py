@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import pickle
 import re
@@ -17,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -236,41 +237,51 @@ _MOST_INPUT_ELEMENTS = 1 << 26
 """Most elements of the example inputs, because their shapes come from the file, which may claim any."""
 
 
+_Extent = Literal["values", "calls", "reads"]
+"""What a trace tells of a file: the values that need no input; the calls too; which parameters forward reads too."""
+
+
 def tracer_of(
     model: nn.Module, config: Any | None, example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None
 ) -> Trace:
     """Return a function that traces the module on demand, and computes only values that depend on no input.
 
     If the trace fails, the program has no values, and a note says why. The reads are taken from the program only if it
-    gets all inputs of the file: another input might be the one that reads a parameter.
+    gets all inputs of the file: another input might be the one that reads a parameter. The last trace is kept, for more
+    files with the same inputs.
     """
+
+    @functools.lru_cache(maxsize=1)
+    def read(shapes: tuple[tuple[str, tuple[int | None, ...]], ...]) -> tuple[Reads, _Extent]:
+        names = {name for name, _ in shapes}
+        inputs = untried_inputs(
+            model, config, example_inputs, has_images=any("pixel" in name for name in names)
+        )
+        if _is_in_order(shapes, inputs, forward_names(model)):
+            shapes = tuple((name, shape) for name, (_, shape) in zip(inputs.axes, shapes, strict=True))
+            names = {name for name, _ in shapes}
+        renamed = _renamed(shapes, inputs, {*forward_names(model), *inputs.axes})
+        if renamed is not None:
+            return reads_again(model, _fit(*renamed)), "values"
+        prefix = _prefix(names, inputs.axes.keys())
+        taken = {name.removeprefix(prefix): shape for name, shape in shapes}
+        inputs = _fit(inputs, taken)
+        reads = _reads_as_taken(model, inputs, taken.keys())
+        is_other = not reads.program or bool(taken.keys() - inputs.axes.keys())
+        return reads, "calls" if is_other else "reads"
 
     def trace(
         manifest: Manifest, shapes: Sequence[tuple[str, tuple[int | None, ...]]], salt: str
     ) -> Manifest:
         try:
-            names = {name for name, _ in shapes}
-            inputs = untried_inputs(
-                model, config, example_inputs, has_images=any("pixel" in name for name in names)
-            )
-            if _is_in_order(shapes, inputs, forward_names(model)):
-                shapes = [(name, shape) for name, (_, shape) in zip(inputs.axes, shapes, strict=True)]
-                names = {name for name, _ in shapes}
-            renamed = _renamed(shapes, inputs, {*forward_names(model), *inputs.axes})
-            if renamed is not None:
-                with quiet():
-                    reads = reads_again(model, _fit(*renamed))
-                return with_program(manifest, reads.program or Program(), salt)
-            prefix = _prefix(names, inputs.axes.keys())
-            taken = {name.removeprefix(prefix): shape for name, shape in shapes}
-            inputs = _fit(inputs, taken)
             with quiet():
-                reads = _reads_as_taken(model, inputs, taken.keys())
+                reads, extent = read(tuple(shapes))
         except Exception as error:  # noqa: BLE001  an account works without it
             return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
-        if not reads.program or {name.removeprefix(prefix) for name in names} - inputs.axes.keys():
-            return replace(with_program(manifest, reads.program or Program(), salt), calls=reads.calls)
-        return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
+        if extent == "reads":
+            return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
+        described = with_program(manifest, reads.program or Program(), salt)
+        return described if extent == "values" else replace(described, calls=reads.calls)
 
     return trace
 

@@ -122,9 +122,9 @@ def export(
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.reconciliation.verdict import keep_wiring
     from analyzer.reports import ExportReport
-    from analyzer.verify.originals import reconcile_original
+    from analyzer.verify.originals import judge_original
 
-    result = reconcile_original(run.audit(files.artifact), Original(files.manifest), None, run)
+    result = judge_original(run.audit(files.artifact), Original(files.manifest), None, run)
     keep_wiring(result, directory / MANIFEST_FILE)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))
     if not verifies:

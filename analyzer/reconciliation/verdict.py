@@ -404,8 +404,11 @@ def wiring_of(result: Reconciliation) -> Wired | None:
 
 
 def keep_wiring(result: Reconciliation, path: Path) -> None:
-    """Write the file's wiring into the manifest at `path`, so that `reconcile` can detect later changes."""
-    wired = wiring_of(result)
+    """Write the file's wiring into the manifest at `path`, so that `reconcile` can detect later changes.
+
+    It writes nothing for a file that computes another program than PyTorch's: to be unchanged is then no merit.
+    """
+    wired = None if result.computes == "differs" else wiring_of(result)
     if wired is not None:
         save_manifest(replace(result.manifest, wiring=wired), path)
 

@@ -83,32 +83,57 @@ def factory():
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "module", "reason"),
+    ("name", "source", "code", "programs", "module", "reason"),
     [
         (
             "messages",
             MESSAGES,
+            0,
+            ["not-known", "not-known"],
             "first.mean",
             "reduction none: the last value stays, and reduction mean in PyTorch",
         ),
-        ("pooled", POOLED, "pool", "no divisor_override, and divisor_override 4 in PyTorch"),
-        ("normed", NORMED, "norm", "nothing: it is left out, and Add in PyTorch"),
+        (
+            "pooled",
+            POOLED,
+            0,
+            ["differs", "differs"],
+            "pool",
+            "no divisor_override, and divisor_override 4 in PyTorch",
+        ),
+        (
+            "normed",
+            NORMED,
+            1,
+            ["differs", "differs"],
+            "norm",
+            "nothing: it is left out, and Add in PyTorch",
+        ),
     ],
 )
 def test_what_the_exporter_writes_wrong_is_reported_with_its_module_and_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, module: str, reason: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    source: str,
+    code: int,
+    programs: list[str],
+    module: str,
+    reason: str,
 ) -> None:
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    exported = run_here("export", f"{name}:factory", "-o", tmp_path / "out", "--quiet")
-    balanced = run_here("reconcile", tmp_path / "out" / "model.onnx")
-    assert (exported.returncode, balanced.returncode) == (0, 0)
+    exported = run_here("export", f"{name}:factory", "-o", tmp_path / "out", "--format", "json")
+    reconciled = run_here("reconcile", tmp_path / "out" / "model.onnx", "--format", "json")
     net, inputs = importlib.import_module(name).factory()
     session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
     feeds = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
     if np.allclose(session.run(None, feeds)[0], net(*inputs).detach().numpy(), atol=1e-3):
         pytest.skip("this version of the exporter writes it right")
+    assert (exported.returncode, reconciled.returncode) == (code, code)
+    documents = [json.loads(exported.stdout)["reconcile"], json.loads(reconciled.stdout)]
+    assert [each["wiring"]["program"] for each in documents] == programs
 
     result = run_here("verify", tmp_path / "out" / "model.onnx", "--format", "json")
 
