@@ -17,7 +17,8 @@ from torch import fx
 from analyzer.manifest import Call, Calls, ProgramConstant, ProgramInput
 from analyzer.model.content import encode_values
 from analyzer.model.dtypes import DType
-from exporter.program import CHECKS, is_writing, module_of, operator_name
+from exporter.nodes import is_writing, module_of, operator_name
+from exporter.program import CHECKS
 
 _MOST_CALLS = 50_000
 _MOST_NUMBERS = 4_096

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,9 @@ import torch
 from torch import fx
 from torch._decomp import decomposition_table
 from torch.export import default_decompositions
+
+from exporter.folding import FUSION, find_folding
+from exporter.nodes import module_of, operator_name, written_by
 
 # expressions
 
@@ -154,8 +156,10 @@ _MOST_ELEMENTS = 1 << 26
 _MOST_SECONDS = 60.0
 """Seconds after which no further value is evaluated."""
 
-_AGAIN = re.compile(r"@\d+")
-"""Suffix that torch adds to the path of a module that is called again."""
+FOLDED = ".folded"
+"""Suffix of the weight of a layer and the batch normalization behind, after the name of the normalization's call."""
+
+FOLDED_BIAS = ".folded_bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +370,8 @@ class _Walk:
         """Whether a node has written into a value that depends on no input."""
         self.elements = 0
         self.skipped: dict[str, int] = {}
+        self.folded: set[fx.Node] = set()
+        """Layers and the normalizations behind them, whose values together were kept."""
 
     def run(self) -> None:
         started = time.monotonic()
@@ -381,6 +387,7 @@ class _Walk:
                     self._skip(f"not evaluated after {_MOST_SECONDS:.0f} seconds")
                 if known is None:
                     self._forget_written(node)
+                    self._fold(node)
                 else:
                     self.known[node] = known
             self._read(node)
@@ -449,7 +456,7 @@ class _Walk:
         name = operator_name(target)
         if name in CHECKS or name in _UNINITIALIZED or not self._is_deterministic(node, name):
             return None
-        written = _written(node, schema) if schema is not None and schema.is_mutable else []
+        written = written_by(node, schema) if schema is not None and schema.is_mutable else []
         stored = [_storage(self.known[each].value) for each in written if each in self.known]
         if self.protected.intersection(stored) and name != "detach_":
             return None
@@ -545,6 +552,41 @@ class _Walk:
         self.kept[name] = kept
         return tuple(dict.fromkeys((name, *(o for o in origins if o == bias.identity))))
 
+    def _fold(self, node: fx.Node) -> None:
+        """Keep a layer's weight and bias together with the batch normalization behind, if one is no parameter.
+
+        If all are parameters, rules of their own explain the file's (analyzer/reconciliation/batchnorm.py).
+        """
+        folding = find_folding(node)
+        if folding is None or any(each not in self.known for each in folding.nodes):
+            return
+        known = {each: self.known[each] for each in folding.nodes}
+        learned = (folding.layer_weight, folding.layer_bias, folding.weight, folding.bias)
+        operands = [known[each] for each in learned if each is not None]
+        size = known[folding.layer_weight].value.numel()
+        if (
+            all(each.identity in each.parameters for each in operands)
+            or self.elements + size > _MOST_ELEMENTS
+            or any(self._is_overwritten(each.value) for each in known.values())
+        ):
+            return
+        self.folded |= {node, folding.norm}
+        modules = dict.fromkeys((module_of(node), module_of(folding.norm)))
+        values = folding.fold({each: found.value for each, found in known.items()})
+        for value, suffix, sources in zip(values, (FOLDED, FOLDED_BIAS), folding.sources, strict=True):
+            from_parameters = [known[each] for each in sources if known[each].parameters]
+            origins = tuple(
+                dict.fromkeys(each.identity for each in from_parameters if each.identity is not None)
+            )
+            parameters = frozenset().union(*(each.parameters for each in from_parameters))
+            self.computed.update(origin for origin in origins if origin in parameters)
+            self.elements += value.numel()
+            name = f"{folding.norm.name}{suffix}"
+            text = Text(f"{FUSION}({', '.join(str(known[each].text) for each in sources)})", f"{FUSION}(...)")
+            kept = _Kept(name, text, value, parameters, origins, is_read=True)
+            kept.uses.update(dict.fromkeys((module, operator_name(node.target)) for module in modules))
+            self.kept[name] = kept
+
     def _text(self, node: fx.Node) -> Text:
         return self.known[node].text
 
@@ -575,10 +617,11 @@ class _Walk:
             names = [known.identity] if known.identity is not None else list(known.parameters)
             for own in names:
                 kept = self.kept.get(own)
+                is_read = found is None and node not in self.folded
                 if kept is not None:
                     kept.uses[module, name] = None
-                    kept.is_read = kept.is_read or found is None
-                elif found is None and own in known.parameters:
+                    kept.is_read = kept.is_read or is_read
+                elif is_read and own in known.parameters:
                     self.direct.add(own)
 
     def _is_deterministic(self, node: fx.Node, name: str) -> bool:
@@ -597,7 +640,7 @@ class _Walk:
         schema = getattr(node.target, "_schema", None)
         if schema is None or not schema.is_mutable:
             return
-        for source in _written(node, schema):
+        for source in written_by(node, schema):
             known = self.known.get(source)
             if known is not None and isinstance(known.value, torch.Tensor):
                 storage = _storage(known.value)
@@ -615,35 +658,6 @@ class _Walk:
 
     def _skip(self, reason: str) -> None:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
-
-
-def module_of(node: fx.Node) -> str:
-    """Return the path of the module that a node belongs to."""
-    stack = node.meta.get("nn_module_stack") or {}
-    return _AGAIN.sub("", next(reversed(stack.values()))[0]) if stack else ""
-
-
-def operator_name(target: Any) -> str:
-    """Return PyTorch's name for the operator of a node, without namespace and overload."""
-    schema = getattr(target, "_schema", None)
-    name = getattr(target, "__name__", str(target)) if schema is None else schema.name.rpartition("::")[2]
-    return str(name)
-
-
-def is_writing(node: fx.Node) -> bool:
-    """Whether an operator writes into one of its inputs."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
-
-
-def _written(node: fx.Node, schema: Any) -> list[fx.Node]:
-    """Return the inputs that an operator writes into."""
-    found: list[Any] = []
-    for place, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            operand = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            found += operand if isinstance(operand, (list, tuple)) else [operand]
-    return [each for each in found if isinstance(each, fx.Node)]
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:

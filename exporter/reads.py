@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 from analyzer.manifest import Calls, Manifest, Unreached
 from exporter.calls import record_calls
 from exporter.inputs import ExampleInputs, forward_names
-from exporter.program import SHAPED, Program, evaluate_program, merge_programs, operator_name
+from exporter.nodes import operator_name
+from exporter.program import SHAPED, Program, evaluate_program, merge_programs
 from exporter.quiet import quiet
 
 # tensors that are read

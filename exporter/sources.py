@@ -475,13 +475,29 @@ def _build(
     construct = found.from_config if found.__name__.startswith("AutoModel") else found._from_config
     if weights == "meta":
         with torch.device("meta"), bounded(location.where):
-            return construct(config, dtype=dtype, **trust), []
+            model = construct(config, dtype=dtype, **trust)
+        _drop_values(model)
+        return model, []
     # In float32 first: initialisation and noise round differently in half precision.
     model = construct(config, dtype=torch.float32, **trust)
     if weights == "random":
         randomize(model, options.seed, dtype)
     cast(model, dtype)
     return model, []
+
+
+def _drop_values(model: nn.Module) -> None:
+    """Move to the meta device what is not there: `torch.Tensor(n)` and `torch.normal` ignore the default device."""
+    parameters: dict[int, nn.Parameter] = {}  # a tied tensor stays tied
+    buffers: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.device.type != "meta":
+                made = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+                module._parameters[name] = parameters.setdefault(id(parameter), made)
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.device.type != "meta":
+                module._buffers[name] = buffers.setdefault(id(buffer), buffer.to("meta"))
 
 
 def _build_from_file(

@@ -91,6 +91,29 @@ def test_seventy_billion_parameters_are_counted_without_weights(tmp_path):
     assert manifest.source["model_type"] == "llama"
 
 
+def test_a_class_that_makes_some_values_without_a_checkpoint_has_none(tmp_path):
+    """`torch.Tensor(n)` and `torch.normal` make numbers whatever the default device is."""
+    config = {
+        "architectures": ["WavLMModel"],
+        "model_type": "wavlm",
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+        "conv_dim": [8],
+        "conv_kernel": [3],
+        "conv_stride": [2],
+        "num_conv_pos_embeddings": 4,
+        "num_conv_pos_embedding_groups": 2,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    original = census_source(str(tmp_path))
+
+    assert original.weights is None
+    assert not original.manifest.has_content
+
+
 def test_tied_tensor_counts_once_under_its_first_name(corners):
     manifest = take_census(corners)
 

@@ -165,6 +165,12 @@ class Books(Mutable):
         behind = self.ledger.wiring.readers(entry.tensor, past=CARRIES)
         yield from (direct | {reader.node.place: reader.node for reader in behind}).values()
 
+    def user_modules(self, entry: Entry) -> frozenset[str]:
+        """Return the PyTorch modules whose nodes compute with a stored tensor, as far as nodes name them."""
+        scopes = self.ledger.traced_scopes
+        places = {node.place for node in self.users(entry)}
+        return frozenset(self.aligned.module(scopes[place]) for place in places if place in scopes)
+
     def is_multiplied(self, entry: Entry) -> bool:
         """Whether some node multiplies by a tensor, directly or after nodes that only decode or move it.
 

@@ -200,8 +200,6 @@ def match_deduplicated(books: Books) -> None:
             continue
         for entry in holders.get((parameter.numel, samples.tobytes()), ()):
             evidence = _find_reading_evidence(books, entry, parameter, parameter_counts[entry.tensor.key])
-            if evidence is None and books.is_dropped_zero(parameter):
-                evidence = "traced-zero"
             fit = books.contents.fit(entry, parameter) if evidence else None
             if fit is not None:
                 books.merge(parameter, entry, Line.DEDUPLICATED, f"{fit.evidence}+{evidence}", fit.error)
@@ -264,6 +262,8 @@ def _find_reading_evidence(
     readers = books.readers(entry)
     if _is_read_in(parameter, modules):
         return "reader-module"
+    if _is_read_in(parameter, books.user_modules(entry)):  # only the split of a packed weight was merged
+        return "reader-behind"
     if len(readers) > parameter_count and not all(map(books.has_module, readers)):
         return "reader-count"
     parents = {module_of(module_of(name)) for name in parameter.names}

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from analyzer.account.decoding import LEAST_LIKENESS
 from analyzer.account.ledger import Entry, Role
 from analyzer.account.opaque import find_opaque
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter, Program, Traced
 from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
@@ -88,6 +89,8 @@ def match_evaluated(books: Books) -> None:
         if (match := _find_value(books, program, entry, read) or _find_places(books, program, entry))
         is not None
     ]
+    done = {match.entry.tensor.key for match in found}
+    found += [match for match in _find_folded(books, program, read) if match.entry.tensor.key not in done]
     matches = _without_doubtful(found)
     for match in matches:
         key = match.entry.tensor.key
@@ -120,6 +123,23 @@ def _name_rotary_tables(books: Books, program: Program) -> None:
 
 
 # candidates among stored tensors
+
+
+def _find_folded(books: Books, program: Program, read: Collection[str]) -> Iterator[_Match]:
+    """Yield matches of tensors under a layer's own names into which an exporter folded a batch normalization."""
+    folded = [value for value in program.values if value.expression.startswith(_FOLDING)]
+    for suspect in books.suspects if folded else ():
+        name = suspect.tensor.name
+        layer = module_of(name)
+        values = [
+            value
+            for value in folded
+            if name in value.parameters or any(module == layer for module, _ in value.uses)
+        ]
+        if values and (
+            match := _find_value(books, replace(program, values=tuple(values)), suspect.entry, read)
+        ):
+            yield match
 
 
 def _unexplained(books: Books) -> Iterator[Entry]:
@@ -531,7 +551,8 @@ def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool
 def _find_read(program: Program) -> set[str]:
     """Return the names of the values that operations on inputs read: directly, in another layout, or times a number.
 
-    An exporter may move a factor behind a product, but not its sign: a negated value is another value.
+    An exporter may move a factor behind a product, but not its sign: a negated value is another value. It may fold a
+    batch normalization into a layer, or not.
     """
     by_name = {value.name: value for value in program.values}
     alike: dict[str, list[Traced]] = defaultdict(list)
@@ -552,11 +573,14 @@ def _find_read(program: Program) -> set[str]:
     return read
 
 
+_FOLDING = "fuse_conv_bn_weights("
+"""Start of the expression of a layer's weight or bias together with the batch normalization behind."""
+
 _PASSED = re.compile(
     r"^(?:_unsafe_view|clone|contiguous|expand|flatten|permute|repeat|reshape|squeeze|t|transpose|unsqueeze|view)\("
-    r"|[*/] [\d.]+(?:e[-+]?\d+)?$|^[\d.]+(?:e[-+]?\d+)? \* "
+    r"|[*/] [\d.]+(?:e[-+]?\d+)?$|^[\d.]+(?:e[-+]?\d+)? \* |^" + re.escape(_FOLDING)
 )
-"""Expressions that only move a value, or multiply or divide it by a number."""
+"""Expressions that only move a value, multiply or divide it by a number, or fold a batch normalization into it."""
 
 
 def _meets_an_input(books: Books, entry: Entry) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from analyzer.errors import UsageError
 from analyzer.manifest import Calls
 from analyzer.model import Node
-from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation import Line, Reconciliation
 from analyzer.records import Mutable, field
 from analyzer.text import format_many
 from analyzer.verify.algebra.changes import Change, find_changes, is_near, values_in
@@ -52,7 +52,8 @@ def account_program(
     local_path(result.ledger)
     calls = _calls_of(result, file, against)
     numbers = Numbers()
-    drawings = draw_programs(result.manifest, calls, _SEEDS, numbers, result.ledger.model)
+    dropped = [line.name for line in result.parameters if line.line is Line.REMOVED_ZERO]
+    drawings = draw_programs(result.manifest, calls, _SEEDS, numbers, result.ledger.model, dropped)
     states = [State(result, calls, drawing) for drawing in drawings]
     first = next((state for state in states if not state.is_same), states[0])
     changes, after = find_changes(first)

@@ -15,11 +15,12 @@ from analyzer.model.content import decode_values
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import NAMED
 from analyzer.records import Mutable, field
+from analyzer.verify.algebra import layers
 from analyzer.verify.algebra.calls import FAILURES, call
 from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.stored import Stored, Weights
-from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, is_known
+from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, is_known, shape_of
 
 _SIZES = ("Shape", "Size")
 _COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor")
@@ -28,8 +29,6 @@ _DECIDING = frozenset({*_COMPARING, *_CUTTING, "Sign", "Abs", "Relu"})
 """Operators that may turn a size into a decision."""
 _SHAPING = frozenset({"Reshape", "Expand"})
 """Operators that change a shape by sizes alone, with the same or repeated elements."""
-_PRODUCT = ".product"
-"""Suffix of a linear layer's call in the name of its product without the bias (`Traced.name`)."""
 _MOST_NODES = 200_000
 _DEEPEST = 32
 """Largest depth of nested functions."""
@@ -170,16 +169,20 @@ class Program(Mutable):
     def value(self, name: str) -> Value | None:
         """Return a tensor of the program, a value or a constant, by its name there or in the manifest's `program`.
 
-        `x.product` names the product to which layer x adds its bias.
+        `x.product` names the product to which layer x adds its bias; `x.folded` and `x.folded_bias` the weight and bias
+        of a layer together with the batch normalization x behind it.
         """
         name = name.removeprefix(PROGRAM)
         found = self.values.get(name, self.constants.get(name))
-        layer = name.removesuffix(_PRODUCT)
-        if found is None and layer != name:
-            layer_call = next((each for each in self.calls.calls if each.name == layer), None)
+        owner, _, part = name.rpartition(".")
+        if found is None and part in _PARTS:
+            owner_call = self._call_of(owner)
             with contextlib.suppress(UnknownError):
-                found = None if layer_call is None else self._product(layer_call)
+                found = None if owner_call is None else _PARTS[part](self, owner_call)
         return found if hasattr(found, "shape") else None
+
+    def _call_of(self, name: str) -> Call | None:
+        return next((each for each in self.calls.calls if each.name == name), None)
 
     def _product(self, layer_call: Call) -> Value | None:
         operands = [self.argument(arg) for arg in layer_call.args[:2]]
@@ -187,6 +190,40 @@ class Program(Mutable):
             call(self.a, layer_call.operator, operands, {}) if layer_call.operator == "linear" else None
         )
         return found
+
+    def _folded_weight(self, norm: Call) -> Value | None:
+        """Return a layer's weight, times the factor of the batch normalization behind it for each output channel."""
+        layer = self._call_of(norm.args[0]["value"])
+        if layer is None or norm.operator != "batch_norm":
+            return None
+        weight, _, _, variance = (self.argument(arg) for arg in norm.args[1:5])
+        own: Value = self.argument(layer.args[1])
+        axes = (1, 0, *range(2, len(shape_of(own))))
+        is_first = not layer.operator.startswith("conv_transpose")  # the axis of output channels
+        own = self.a.permute(own, axes) if is_first else own
+        zero = np.zeros(shape_of(variance), np.float32)
+        found = layers.batch_norm(self.a, own, weight, None, zero, variance, norm.args[7])
+        return self.a.permute(found, axes) if is_first else found
+
+    def _folded_bias(self, norm: Call) -> Value | None:
+        """Return what the batch normalization behind a layer makes of the layer's bias alone."""
+        layer = self._call_of(norm.args[0]["value"])
+        if layer is None or norm.operator != "batch_norm":
+            return None
+        weight, bias, mean, variance = (self.argument(arg) for arg in norm.args[1:5])
+        own = self.argument(layer.args[2]) if len(layer.args) > 2 else None
+        own = np.zeros(shape_of(mean), np.float32) if own is None else own
+        row = self.a.reshape(own, (1, -1))
+        found = layers.batch_norm(self.a, row, weight, bias, mean, variance, norm.args[7])
+        return self.a.reshape(found, shape_of(mean))
+
+
+_PARTS: Mapping[str, Callable[[Program, Call], Value | None]] = {
+    "product": Program._product,
+    "folded": Program._folded_weight,
+    "folded_bias": Program._folded_bias,
+}
+"""Suffix in the name of a value that no call makes (`Traced.name`) -> how it is computed from the call before it."""
 
 
 ResultHook = Callable[[Node, int, Value], Value]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -115,7 +115,12 @@ class Drawing(Mutable, dict=True):
 
 
 def draw_programs(
-    manifest: Manifest, calls: Calls, seeds: Sequence[int], numbers: Numbers, model: Model
+    manifest: Manifest,
+    calls: Calls,
+    seeds: Sequence[int],
+    numbers: Numbers,
+    model: Model,
+    dropped: Collection[str] = (),
 ) -> list[Drawing]:
     """Compute PyTorch's side, first at the sizes of the export, then at other sizes where they are free.
 
@@ -129,6 +134,7 @@ def draw_programs(
         seeds: seeds of the drawings.
         numbers: elements for floating-point numbers.
         model: the file, which may fix axes of inputs, or leave inputs out.
+        dropped: parameters of zeros that the file does not have; they and all that equal them are zeros here too.
 
     Raises:
         UsageError: an integer example is needed and was not recorded; or the file leaves out an input without a known
@@ -146,7 +152,8 @@ def draw_programs(
         a = Watched(seed, numbers)
         first = _first_names(manifest)
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
-        weights = Weights(a, shapes, first, known_buffers(manifest))
+        zeros = {first[name]: np.zeros(shapes[name], np.float32) for name in dropped}
+        weights = Weights(a, shapes, first, known_buffers(manifest) | zeros)
         try:
             drawing = Drawing(Program(a, calls, weights, inputs_of(inputs, seed, known)), a, inputs)
         except UnknownError as error:
