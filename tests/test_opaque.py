@@ -401,6 +401,20 @@ def test_numbers_that_reach_nothing_but_a_shape_are_not_opaque(tmp_path: Path) -
     assert opaque(proto, tmp_path) == []
 
 
+def test_a_scale_by_the_size_of_learned_data_is_no_data(tmp_path: Path) -> None:
+    """Learned queries that attend to themselves before they see the input, in a file of fixed sizes."""
+    steps = (
+        "p = MatMul(q, q) s = Softmax(p) n = Shape <start = 1> (s) f = Cast <to = 1> (n) r = Sqrt(f) "
+        "d = Div(one, r) t = Mul(s, d) o = MatMul(t, q) y = Add(h, o)"
+    )
+    queries = noise(SIDE, SIDE, seed=3)
+    proto = model(steps, {"q": queries, "one": np.array(1, "f4")})
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("w", W), parameter("q", queries)))
+
+    assert result.balanced, {entry.key: entry.line for entry in result.entries}
+
+
 def test_few_numbers_at_each_of_many_places_are_opaque_together(tmp_path: Path) -> None:
     few = {f"s{index}": noise(8, 1, seed=index).repeat(2, 0) for index in range(64)}
     steps = " ".join(f"h{index + 1} = Mul(h{index}, s{index})" for index in range(len(few)))

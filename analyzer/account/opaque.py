@@ -498,10 +498,14 @@ class _Walk(Mutable, dict=True):
         )
 
     def _measure(self, node: Node, operands: Sequence[_Value]) -> _Value:
-        """Return facts about sizes, which count as numbers if chosen by hand: sizes of unexplained or empty tensors."""
+        """Return facts about sizes, which count as numbers if chosen by hand: sizes of unexplained or empty tensors.
+
+        Other sizes count as an activation's, so that what meets them is judged there: a static file computes with the
+        sizes of learned data as another does with those of its inputs.
+        """
         stored = self.wiring.find(node.graph_path, node.inputs[0]) if node.inputs else None
         is_chosen = _union(operands) or (isinstance(stored, StoredTensor) and not stored.numel)
-        return _Value(frozenset({node.place}), is_fixed=True, is_plain=False) if is_chosen else _FIXED
+        return _Value(frozenset({node.place}), is_fixed=True, is_plain=False) if is_chosen else _DYNAMIC
 
     def _counts(self, node: Node, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
         """Whether an input's numbers contribute to the result."""
