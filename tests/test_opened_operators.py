@@ -70,6 +70,26 @@ def standardized():
     return Standardized().eval(), (torch.randn(1, 2, 8, 8),)
 
 
+class Spread(nn.Module):
+    # Weights that the file standardizes when it runs: it rounds otherwise than PyTorch.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.norm, self.last = nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 16)
+
+    def forward(self, image):
+        weight = self.first.weight
+        spread = weight.std((1, 2, 3), keepdim=True) + 1e-5
+        weight = (weight - weight.mean((1, 2, 3), keepdim=True)) / spread
+        hidden = self.norm(F.conv2d(image, weight, self.first.bias)).relu().mean((2, 3))
+        return F.linear(hidden, self.last.weight.sign() * self.last.weight.abs().mean(), self.last.bias)
+
+
+def spread():
+    return Spread().eval(), (torch.randn(1, 2, 8, 8),)
+
+
 def turned(x):
     grid = F.affine_grid(x.mean((2, 3))[:, :1, None] * torch.ones(2, 3), (x.shape[0], 4, 8, 8), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)
@@ -118,6 +138,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("coded", "dynamo"),
         ("standardized", "dynamo"),
         ("standardized", "torchscript"),
+        ("spread", "dynamo"),
+        ("spread", "torchscript"),
     ],
 )
 def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(

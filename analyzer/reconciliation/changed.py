@@ -19,7 +19,7 @@ from analyzer.account.ledger import Entry, Severity
 from analyzer.account.opaque import count_rounded
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Node, StoredTensor
-from analyzer.model.content import Array, digest, digest_transposed
+from analyzer.model.content import Array
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import RECODES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import is_geometric
@@ -28,6 +28,7 @@ from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
 from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, find_upstream, keeps_values
 from analyzer.reconciliation.pointwise import is_offset
+from analyzer.reconciliation.program import is_value
 from analyzer.records import Frozen, replace
 
 _PLAIN = re.compile(
@@ -387,11 +388,12 @@ def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: Meeting) -
 def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
     """Whether PyTorch's program computes a value, from a parameter of one of these names if any are given."""
     program = books.manifest.program
-    digests = [digest(value), *([digest_transposed(value)] if value.ndim == 2 else [])]
+    arrived = [np.ascontiguousarray(each) for each in ((value, value.T) if value.ndim == 2 else (value,))]
     return any(
-        known.content is not None
-        and known.content.digest in digests
+        known.numel == value.size
+        and known.dtype.is_floating == (value.dtype.kind == "f")
         and (not names or not {*names}.isdisjoint(known.parameters))
+        and any(is_value(each, known, books.contents.originals.salt) for each in arrived)
         for known in (() if program is None else program.values)
     )
 

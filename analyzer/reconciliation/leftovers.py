@@ -135,7 +135,7 @@ def settle_fillers(books: Books) -> None:
         if not is_left and (_is_first_state(books, entry) or _is_first_product(books, entry)):
             books.settle(entry, Line.ADDED, "content:first-state")
             continue
-        if _is_empty_row(books, entry):
+        if _is_empty_row(books, entry, is_left=is_left):
             books.settle(entry, Line.ADDED, "content:zeros-of-branch")
             continue
         if zeroed and _is_zero_factor(books, entry, zeroed):
@@ -304,17 +304,21 @@ def _is_zero_factor(books: Books, entry: Entry, zeroed: frozenset[str]) -> bool:
     return array is not None and not array.any()
 
 
-def _is_empty_row(books: Books, entry: Entry) -> bool:
+def _is_empty_row(books: Books, entry: Entry, *, is_left: bool) -> bool:
     """Whether an entry is zeros that a branch only outputs, computed from parameters that the file holds elsewhere.
 
     Exporters write an empty bag of an `EmbeddingBag` this way: the notes name the table, but only its shape was read.
+    A tool may have removed the notes; then no parameter of this size may be left.
     """
-    if not entry.sources or entry.uses or not 0 < entry.tensor.numel <= _MOST_FILLER:
+    if entry.uses or not 0 < entry.tensor.numel <= _MOST_FILLER:
         return False
     graph = next((each for each in books.ledger.model.graphs if each.path == entry.tensor.graph_path), None)
     if graph is None or not graph.path or entry.tensor.name not in graph.outputs:
         return False
-    return _is_zeros_of_stored(books, entry)
+    if entry.sources:
+        return _is_zeros_of_stored(books, entry)
+    array = None if is_left else books.contents.array(entry)
+    return array is not None and not array.any()
 
 
 def _is_zeros_of_stored(books: Books, entry: Entry) -> bool:

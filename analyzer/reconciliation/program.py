@@ -782,7 +782,7 @@ class _Known(Mutable):
         if is_whole == traced.dtype.is_floating:
             return False
         return any(
-            _is_same(np.ascontiguousarray(turned), traced, self.books.contents.originals.salt)
+            is_value(np.ascontiguousarray(turned), traced, self.books.contents.originals.salt)
             for each in repeated(value, traced.numel)
             for turned in _orders_of(each, traced.shape)
         )
@@ -811,7 +811,8 @@ def _orders_of(value: Array, shape: tuple[int, ...]) -> Iterator[Array]:
                 yield plain.transpose(order)
 
 
-def _is_same(value: Array, traced: Traced, salt: str) -> bool:
+def is_value(value: Array, traced: Traced, salt: str) -> bool:
+    """Whether an array has the elements of a program's value, in its order, up to the rounding of a few operators."""
     content, element = traced.content, traced.dtype.to_numpy()
     if content is None or element is None or content.constant_filled:
         return False

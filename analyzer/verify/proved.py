@@ -8,11 +8,11 @@ of an export does.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from analyzer.account.ledger import Finding, Severity
 from analyzer.errors import OnnxLedgerError
-from analyzer.manifest import Content, Manifest
+from analyzer.manifest import Buffer, Content, Manifest, Parameter
 from analyzer.model import Key
 from analyzer.model.content import SAMPLES, digest, encode_values, is_constant_filled, sample
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
@@ -23,6 +23,8 @@ from analyzer.verify.record import Difference, First, Verdict, VerifyReport
 
 if TYPE_CHECKING:
     from analyzer.checkpoints import Weights
+
+_Tensor = TypeVar("_Tensor", Parameter, Buffer)
 
 _MOST_ELEMENTS = 1 << 28
 """Most parameter elements of a file that is compared with the program: random values of 5 bytes each are drawn."""
@@ -90,7 +92,7 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
         without_places = reconcile_ledger(
             result.ledger, result.manifest, result.content, weights=weights, places=False
         )
-    manifest = _with_known_buffers(without_places.manifest, weights)
+    manifest = _with_known_values(without_places.manifest, weights)
     found = _account(replace(without_places, manifest=manifest), Path(result.ledger.model.path).name)
     if found is None:
         return result
@@ -124,21 +126,28 @@ def _without_doubts(result: Reconciliation) -> tuple[Finding, ...]:
     return tuple(each for each in result.findings if each.id not in _DOUBTS)
 
 
-def _with_known_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:
-    """Return the manifest with values of buffers that it lacks, as when made of a class, if they are at hand."""
+def _with_known_values(manifest: Manifest, weights: Weights | None) -> Manifest:
+    """Return the manifest with values that it lacks, as when made of a class, if they are at hand.
+
+    Buffers may be known numbers; equal tensors may be stored once, and zeros left out.
+    """
     if weights is None:
         return manifest
-    buffers, values = [], dict(manifest.values)
-    for buffer in manifest.buffers:
-        array = weights.array(buffer.name) if buffer.content is None else None
-        if array is not None and array.shape == buffer.shape and array.dtype == buffer.dtype.to_numpy():
-            text = encode_values(sample(array, manifest.salt))
-            content = Content(digest(array), None, is_constant_filled(array), text)
-            buffer = replace(buffer, content=content)
-            if array.size <= SAMPLES:
-                values[buffer.name] = encode_values(array)
-        buffers.append(buffer)
-    return replace(manifest, buffers=tuple(buffers), values=values)
+    at_hand, values = weights, dict(manifest.values)
+    buffer_names = {buffer.name for buffer in manifest.buffers}
+
+    def completed(tensor: _Tensor) -> _Tensor:
+        array = at_hand.array(tensor.name) if tensor.content is None else None
+        if array is None or array.shape != tensor.shape or array.dtype != tensor.dtype.to_numpy():
+            return tensor
+        if tensor.name in buffer_names and array.size <= SAMPLES:
+            values[tensor.name] = encode_values(array)
+        text = encode_values(sample(array, manifest.salt))
+        return replace(tensor, content=Content(digest(array), None, is_constant_filled(array), text))
+
+    parameters = tuple(map(completed, manifest.parameters))
+    buffers = tuple(map(completed, manifest.buffers))
+    return replace(manifest, parameters=parameters, buffers=buffers, values=values)
 
 
 def _parameters_at(result: Reconciliation, difference: Difference) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from analyzer.errors import UsageError
-from analyzer.manifest import Call, Calls, Manifest, ProgramInput
+from analyzer.manifest import Buffer, Call, Calls, Manifest, Parameter, ProgramInput
 from analyzer.model import Graph, Model, Node, StoredTensor
-from analyzer.model.content import encode_values
+from analyzer.model.content import decode_values, encode_values
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Line, Reconciliation
 from analyzer.records import Frozen, Mutable, field, replace
@@ -134,7 +134,8 @@ def draw_programs(
         seeds: seeds of the drawings.
         numbers: elements for floating-point numbers.
         model: the file, which may fix axes of inputs, or leave inputs out.
-        dropped: parameters of zeros that the file does not have; they and all that equal them are zeros here too.
+        dropped: parameters of zeros that the file does not have. They are zeros here too, as every vector of zeros is:
+            an exporter leaves out what a normalization makes of such a bias with such a mean.
 
     Raises:
         UsageError: an integer example is needed and was not recorded; or the file leaves out an input without a known
@@ -152,7 +153,8 @@ def draw_programs(
         a = Watched(seed, numbers)
         first = _first_names(manifest)
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
-        zeros = {first[name]: np.zeros(shapes[name], np.float32) for name in dropped}
+        names = {*dropped, *(tensor.name for tensor in manifest.tensors if _is_zero_vector(tensor))}
+        zeros = {first[name]: np.zeros(shapes[name], np.float32) for name in names}
         weights = Weights(a, shapes, first, known_buffers(manifest) | zeros)
         try:
             drawing = Drawing(Program(a, calls, weights, inputs_of(inputs, seed, known)), a, inputs)
@@ -225,9 +227,20 @@ def _first_names(manifest: Manifest) -> dict[str, str]:
     found = {name: tensor.name for tensor in manifest.tensors for name in tensor.names}
     for tensor in manifest.tensors:
         if tensor.content is not None:
-            key = (type(tensor), tensor.dtype, tensor.shape, tensor.content.digest)
+            key = (tensor.dtype, tensor.shape, tensor.content.digest)
             found |= dict.fromkeys(tensor.names, equal.setdefault(key, tensor.name))
     return found
+
+
+def _is_zero_vector(tensor: Parameter | Buffer) -> bool:
+    """Whether a tensor of real numbers is a vector of zeros."""
+    element = tensor.dtype.to_numpy()
+    if not tensor.dtype.is_floating or element is None or sum(dim != 1 for dim in tensor.shape) > 1:
+        return False
+    content = tensor.content
+    return (
+        content is not None and content.constant_filled and not decode_values(content.samples, element).any()
+    )
 
 
 def _resized(

@@ -1,4 +1,4 @@
-"""Layers that PyTorch makes as copies of one: an exporter merges what they have in common, and drops their zeros."""
+"""Models as PyTorch makes them: an exporter merges equal tensors, and parts of copied layers, and drops zeros."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ import torch
 from torch import nn
 
 
+def convolutions():
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+    second = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Flatten()
+    last = nn.Linear(288, 5), nn.BatchNorm1d(5)
+    return nn.Sequential(*first, *second, *last).eval(), (torch.randn(2, 3, 6, 6),)
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -29,7 +37,7 @@ class Net(nn.Module):
         return self.head(self.decoder(x, memory))
 
 
-def make():
+def decoder():
     return Net().eval(), (torch.randn(2, 4, 16), torch.randn(2, 7, 16))
 """
 
@@ -38,9 +46,9 @@ def make():
 def test_a_decoder_of_copied_layers_balances(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], program: str
 ) -> None:
-    (tmp_path / "copied_net.py").write_text(FACTORY)
+    (tmp_path / "untrained_nets.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
-    exported = run_here("export", "copied_net:make", *options, "-o", "out", "--format", "json")
+    exported = run_here("export", "untrained_nets:decoder", *options, "-o", "out", "--format", "json")
     assert exported.returncode == 0, exported.stdout + exported.stderr
     assert json.loads(exported.stdout)["reconcile"]["wiring"]["program"] == program
 
@@ -55,3 +63,16 @@ def test_a_decoder_of_copied_layers_balances(
         tampered = run_here("reconcile", "tampered.onnx", "--against", "out/manifest.json")
         tensor.CopyFrom(kept)
         assert tampered.returncode == 1, (tensor.name, tampered.stdout)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-optimize",), ("--via", "torchscript")])
+def test_fresh_normalizations_balance_and_are_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "untrained_nets.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+
+    exported = run_here("export", "untrained_nets:convolutions", *options, "-o", "out", "--format", "json")
+
+    assert exported.returncode == 0, exported.stdout + exported.stderr
+    assert json.loads(exported.stdout)["reconcile"]["wiring"]["program"] == "same"
