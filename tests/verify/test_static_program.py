@@ -283,6 +283,80 @@ def factor_by_length(model: onnx.ModelProto) -> str:
     return "t3"
 
 
+def add_behind(model: onnx.ModelProto, *nodes: onnx.NodeProto) -> str:
+    """Add the last node's output to the model's; the nodes may read `before`, which was the output."""
+    name = model.graph.output[0].name
+    made = next(node for node in model.graph.node if name in node.output)
+    made.output[0] = "before"
+    last = nodes[-1].output[0]
+    model.graph.node.extend([*nodes, helper.make_node("Add", ["before", last], [name])])
+    return last
+
+
+def length(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Return nodes that count the words, as `n`."""
+    first = store(model, "n_at", np.array(0))
+    return [
+        helper.make_node("Shape", ["input_ids"], ["n_shape"], start=1, end=2),
+        helper.make_node("Gather", ["n_shape", first], ["n"]),
+    ]
+
+
+def words_from_the_64th(model: onnx.ModelProto) -> str:
+    """Add the sum of the words from the 64th on, of which there is none in shorter texts."""
+    ends = (("from", 64), ("to", 2**31 - 1), ("axis", 1))
+    places = [store(model, name, np.array([place])) for name, place in ends]
+    return add_behind(
+        model,
+        helper.make_node("Slice", ["before", *places], ["t0"]),
+        helper.make_node("ReduceSum", ["t0", places[-1]], ["t1"], keepdims=1),
+    )
+
+
+def triangle_below_the_64th(model: onnx.ModelProto) -> str:
+    below = store(model, "below", np.array(-64))
+    return add_behind(model, helper.make_node("Trilu", ["before", below], ["t0"], upper=0))
+
+
+def diagonal_at_the_64th(model: onnx.ModelProto) -> str:
+    """Add 1 where a matrix of the words' size has a 64th row below its diagonal."""
+    return add_behind(
+        model,
+        helper.make_node("EyeLike", ["input_ids"], ["t0"], dtype=TensorProto.FLOAT, k=64),
+        helper.make_node("ReduceMax", ["t0"], ["t1"], keepdims=0),
+    )
+
+
+def row_of_a_table(model: onnx.ModelProto) -> str:
+    table = store(model, "table", (np.arange(4096) >= 64).astype(np.float32))
+    return add_behind(model, *length(model), helper.make_node("Gather", [table, "n"], ["t0"]))
+
+
+def length_cut_to_integers(model: onnx.ModelProto) -> str:
+    part = store(model, "part", np.float32(1 / 64))
+    return add_behind(
+        model,
+        *length(model),
+        helper.make_node("Cast", ["n"], ["t0"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["t0", part], ["t1"]),
+        helper.make_node("Cast", ["t1"], ["t2"], to=TensorProto.INT64),
+        helper.make_node("Cast", ["t2"], ["t3"], to=TensorProto.FLOAT),
+    )
+
+
+def length_beyond_64(model: onnx.ModelProto) -> str:
+    axis, least = store(model, "axis", np.array([0])), store(model, "least", np.array([64]))
+    return add_behind(
+        model,
+        *length(model),
+        helper.make_node("Unsqueeze", ["n", axis], ["t0"]),
+        helper.make_node("Concat", ["t0", least], ["t1"], axis=0),
+        helper.make_node("ReduceMax", ["t1"], ["t2"], keepdims=1),
+        helper.make_node("Sub", ["t2", least], ["t3"]),
+        helper.make_node("Cast", ["t3"], ["t4"], to=TensorProto.FLOAT),
+    )
+
+
 def nothing_over_nothing(model: onnx.ModelProto) -> str:
     """Multiply by id / id: 1 for every word except id 0, which gives NaN."""
     name = model.graph.output[0].name
@@ -337,6 +411,12 @@ def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> Non
         halved_and_doubled_ids,
         trigger_on_length,
         factor_by_length,
+        words_from_the_64th,
+        triangle_below_the_64th,
+        diagonal_at_the_64th,
+        row_of_a_table,
+        length_cut_to_integers,
+        length_beyond_64,
         nothing_over_nothing,
         function_of_another_name,
     ],

@@ -23,10 +23,40 @@ from analyzer.verify.algebra.stored import Stored, Weights
 from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, is_known, shape_of
 
 _SIZES = ("Shape", "Size")
-_COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor")
-_CUTTING = ("Where", "Min", "Max", "Clip", "Mod", "Div", "Floor", "Ceil", "Round", "NonZero", "TopK")
-_DECIDING = frozenset({*_COMPARING, *_CUTTING, "Sign", "Abs", "Relu"})
-"""Operators that may turn a size into a decision."""
+_ADDING = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Neg",
+    "Pow",
+    "Sqrt",
+    "Reciprocal",
+    "Exp",
+    "Log",
+    "Sin",
+    "Cos",
+    "Sum",
+    "ReduceProd",
+)
+_PLACING = (
+    "Concat",
+    "Expand",
+    "Flatten",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+)
+_MAKING = ("ConstantOfShape", "Range", "Tile", "Trilu", "MatMul", "Einsum", "CumSum", "Unique")
+_SMOOTH = frozenset({*_ADDING, *_PLACING, *_MAKING})
+"""Operators that make no decision of a size: any other one may turn it into one."""
+_ALWAYS_KNOWN = frozenset(
+    {"CastLike", "ConstantOfShape", "Expand", "IsInf", "IsNaN", "Reshape", "Shape", "Size"}
+)
+"""Operators whose result is known though they read an activation: its size alone, or a fact of all real numbers."""
 _SHAPING = frozenset({"Reshape", "Expand"})
 """Operators that change a shape by sizes alone, with the same or repeated elements."""
 _MOST_NODES = 200_000
@@ -226,6 +256,16 @@ _PARTS: Mapping[str, Callable[[Program, Call], Value | None]] = {
 """Suffix in the name of a value that no call makes (`Traced.name`) -> how it is computed from the call before it."""
 
 
+def _is_empty(value: Value | None) -> bool:
+    return value is not None and 0 in shape_of(value)
+
+
+def _is_real_type(node: Node) -> bool:
+    """Whether a Cast makes real numbers."""
+    to = node.integers.get("to")
+    return to is not None and DType(to).is_floating
+
+
 ResultHook = Callable[[Node, int, Value], Value]
 StandIn = Callable[[Node, Sequence[Value | None]], Value | None]
 
@@ -329,7 +369,8 @@ class File(Mutable, dict=True):
                 raise UnknownError(f"more than {_MOST_NODES:,} nodes, counting those in functions")
             with np.errstate(all="ignore"):  # numbers that are known may divide by zero, as they do in a run
                 results = self._node(node, carried, scope, depth)
-            self._follow_sizes(node, results, depth)
+            operands = [scope.get(name) for name in node.inputs if name]
+            self._follow_sizes(node, operands, results, depth)
         except UnknownError as error:
             for name in filter(None, node.outputs):
                 self.why.setdefault(name, str(error))
@@ -353,9 +394,19 @@ class File(Mutable, dict=True):
         if value is not None and node.outputs and node.outputs[0]:
             scope[node.outputs[0]] = self.on_result(node, 0, value)
 
-    def _follow_sizes(self, node: Node, results: Sequence[Value | None], depth: int) -> None:
-        """Track computations that depend on decisions by sizes, as a hidden trigger at other sizes would need."""
+    def _follow_sizes(
+        self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None], depth: int
+    ) -> None:
+        """Track computations that depend on decisions by sizes, as a hidden trigger at other sizes would need.
+
+        No size need be read for one: a part of an activation that is empty at the sizes of the drawings, or a result
+        that is known although its input is not, such as a triangle of zeros, may be another at others.
+        """
         outputs = [name for name in node.outputs if name]
+        first = operands[0] if operands else None
+        is_drawn = isinstance(first, (Field, Factored))
+        if is_drawn and not _is_empty(first) and any(map(_is_empty, results)):
+            self._decide(node, depth)
         if node.op_type in _SIZES:
             self._sized.update(outputs)
             return
@@ -363,13 +414,26 @@ class File(Mutable, dict=True):
         if all(is_known(value) for value in results if value is not None):
             if not self._sized.isdisjoint(node.inputs):
                 self._sized.update(outputs)
-                is_decided = is_decided or node.op_type in _DECIDING
+                is_decided = is_decided or self._is_deciding(node, operands)
+            is_decided = is_decided or (is_drawn and node.op_type not in _ALWAYS_KNOWN)
             if is_decided:
                 self._decided.update(outputs)
         elif is_decided and node.op_type not in _SHAPING:
-            if depth:
-                raise UnknownError("a decision by sizes in a function")
-            self.deciding.add(node.position)
+            self._decide(node, depth)
+
+    def _is_deciding(self, node: Node, operands: Sequence[Value | None]) -> bool:
+        """Whether a node may turn a size into a decision: a comparison, a cut to integers, a row of a stored table."""
+        if node.op_type == "Cast":
+            value = operands[0] if operands else None
+            return is_known(value) and np.asarray(value).dtype.kind == "f" and not _is_real_type(node)
+        if node.op_type == "Gather":  # the size of one axis, among those of all
+            return node.inputs[0] not in self._sized
+        return node.op_type not in _SMOOTH
+
+    def _decide(self, node: Node, depth: int) -> None:
+        if depth:
+            raise UnknownError("a decision by sizes in a function")
+        self.deciding.add(node.position)
 
     def _node(
         self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int
