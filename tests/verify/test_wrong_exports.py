@@ -104,7 +104,7 @@ def factory():
         (
             "normed",
             NORMED,
-            1,
+            0,
             ["differs", "differs"],
             "norm",
             "nothing: it is left out, and Add in PyTorch",

@@ -395,6 +395,9 @@ def _differing(
             if parameter is not None and own and parameter not in own:
                 return "weight", name, " and ".join(own), f"reads {parameter}"
     if _reads_other(state, node, origin):
+        left_out = _left_out(state, node, origin)
+        if left_out is not None:
+            return "operator", None, f"{_describe_call(left_out)} before it", f"{found} without it"
         return "input", None, theirs, f"{found} of another value"
     alike = node.op_type.lower().replace("normalization", "norm") == call.operator.replace("_", "")
     if alike and _has_same_numbers(state, node, call):
@@ -448,6 +451,25 @@ def _reads_other(state: State, node: Node, origin: Origin) -> bool:
             if isinstance(value, Field):
                 theirs.add(print_of(value))
     return bool(mine and theirs) and not mine <= theirs and (origin.step is None or len(mine) == len(theirs))
+
+
+def _left_out(state: State, node: Node, origin: Origin) -> Call | None:
+    """Return the call, of a value and numbers alone, whose result PyTorch reads where the node reads that value."""
+    program = state.drawing.program
+    mine = {
+        print_of(value)
+        for name in node.inputs
+        if name and isinstance(value := state.file.values.get(name), Field)
+    }
+    read = set(values_in(origin.call))
+    for each in program.calls.calls:
+        operands = [*values_in(each)]
+        if each.name not in read or len(operands) != 1 or any(tensors_of(each)):
+            continue
+        value = program.value(operands[0])
+        if isinstance(value, Field) and print_of(value) in mine:
+            return each
+    return None
 
 
 def values_in(call: Call) -> Iterator[str]:
