@@ -9,14 +9,20 @@ from analyzer.errors import UsageError
 from analyzer.model import Graph, Node
 from analyzer.text import printable
 
+_LOST = frozenset({"external-escapes", "external-missing", "external-short"})
+"""Findings of tensors whose values cannot be read."""
+
 
 def local_path(ledger: Ledger) -> Path:
     """Return the path of a model's one local file.
 
     Raises:
-        UsageError: the model is remote, or has several components.
+        UsageError: the model is remote, or has several components, or values of it are not there.
     """
     model = ledger.model
+    lost = next((finding for finding in ledger.findings if finding.id in _LOST), None)
+    if lost is not None:
+        raise UsageError(f"{printable(str(model.path))}: {lost.message}; verify needs every value")
     if model.traffic is not None or model.components:
         raise UsageError(f"{printable(str(model.path))}: verify runs one local file; name an .onnx file")
     path = Path(model.path)

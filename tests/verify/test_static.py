@@ -184,6 +184,18 @@ def test_it_needs_another_file_and_runs_nothing(original: Path, tmp_path: Path) 
     assert "config.json" in done.stderr
 
 
+def test_values_that_are_not_there_are_no_difference(original: Path, tmp_path: Path) -> None:
+    path = tmp_path / "lost.onnx"
+    onnx.save(model(), path, save_as_external_data=True, location="lost.data", size_threshold=0)
+    (tmp_path / "lost.data").unlink()
+
+    for pair in ((path, original), (original, path)):
+        result = run_here("verify", pair[0], "--static", "--against", pair[1])
+
+        assert result.returncode == 2
+        assert "'lost.data' is not there" in result.stderr
+
+
 def test_a_static_comparison_takes_no_sizes(original: Path) -> None:
     done = run_here("verify", original, "--against", original, "--static", "--shape", "n=2")
 
