@@ -238,7 +238,7 @@ _MOST_INPUT_ELEMENTS = 1 << 26
 
 
 _Extent = Literal["values", "calls", "reads"]
-"""What a trace tells of a file: the values that need no input; the calls too; which parameters forward reads too."""
+"""Extent of a trace: only the values that need no input; the calls too; the parameters that forward reads too."""
 
 
 def tracer_of(
@@ -250,25 +250,7 @@ def tracer_of(
     gets all inputs of the file: another input might be the one that reads a parameter. The last trace is kept, for more
     files with the same inputs.
     """
-
-    @functools.lru_cache(maxsize=1)
-    def read(shapes: tuple[tuple[str, tuple[int | None, ...]], ...]) -> tuple[Reads, _Extent]:
-        names = {name for name, _ in shapes}
-        inputs = untried_inputs(
-            model, config, example_inputs, has_images=any("pixel" in name for name in names)
-        )
-        if _is_in_order(shapes, inputs, forward_names(model)):
-            shapes = tuple((name, shape) for name, (_, shape) in zip(inputs.axes, shapes, strict=True))
-            names = {name for name, _ in shapes}
-        renamed = _renamed(shapes, inputs, {*forward_names(model), *inputs.axes})
-        if renamed is not None:
-            return reads_again(model, _fit(*renamed)), "values"
-        prefix = _prefix(names, inputs.axes.keys())
-        taken = {name.removeprefix(prefix): shape for name, shape in shapes}
-        inputs = _fit(inputs, taken)
-        reads = _reads_as_taken(model, inputs, taken.keys())
-        is_other = not reads.program or bool(taken.keys() - inputs.axes.keys())
-        return reads, "calls" if is_other else "reads"
+    read = functools.lru_cache(maxsize=1)(functools.partial(_read_for, model, config, example_inputs))
 
     def trace(
         manifest: Manifest, shapes: Sequence[tuple[str, tuple[int | None, ...]]], salt: str
@@ -284,6 +266,29 @@ def tracer_of(
         return described if extent == "values" else replace(described, calls=reads.calls)
 
     return trace
+
+
+def _read_for(
+    model: nn.Module,
+    config: Any | None,
+    example_inputs: tuple[Any, ...] | Mapping[str, Any] | None,
+    shapes: tuple[tuple[str, tuple[int | None, ...]], ...],
+) -> tuple[Reads, _Extent]:
+    """Trace a module with inputs of a file's shapes; return its reads and how far they hold for the file."""
+    names = {name for name, _ in shapes}
+    inputs = untried_inputs(model, config, example_inputs, has_images=any("pixel" in name for name in names))
+    if _is_in_order(shapes, inputs, forward_names(model)):
+        shapes = tuple((name, shape) for name, (_, shape) in zip(inputs.axes, shapes, strict=True))
+        names = {name for name, _ in shapes}
+    renamed = _renamed(shapes, inputs, {*forward_names(model), *inputs.axes})
+    if renamed is not None:
+        return reads_again(model, _fit(*renamed)), "values"
+    prefix = _prefix(names, inputs.axes.keys())
+    taken = {name.removeprefix(prefix): shape for name, shape in shapes}
+    inputs = _fit(inputs, taken)
+    reads = _reads_as_taken(model, inputs, taken.keys())
+    is_other = not reads.program or bool(taken.keys() - inputs.axes.keys())
+    return reads, "calls" if is_other else "reads"
 
 
 def _reads_as_taken(model: nn.Module, inputs: ExampleInputs, taken: Collection[str]) -> Reads:

@@ -718,7 +718,7 @@ class _RoundedValues(TorchFunctionMode):
             if number.size >= _LEAST_COMPUTED:
                 self._values.setdefault(number.size, []).append((number, room))
         self._own = {id(tensor): (tensor, value) for tensor, value in own}
-        """What is computed from such weights alone, and what their own values give; by the tensor's identity."""
+        """Tensors computed from such weights alone, and the results of their own values; by the tensor's identity."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
