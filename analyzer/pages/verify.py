@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from analyzer.documents.verify import (
+    EMPTIED,
     OTHER_WEIGHTS,
     REFUSED,
     VerifiedModule,
@@ -80,6 +81,8 @@ def _answer(document: VerifyDocument) -> str:
     for each in document.uncovered:
         if each.startswith(REFUSED):
             return f"NOT COMPARED: onnxruntime cannot run it at sizes that it declares: {each.removeprefix(REFUSED)}"
+        if each.startswith(EMPTIED):
+            return f"NOT COMPARED: rounding to codes leaves nothing of {each.removeprefix(EMPTIED)}"
     return f"NOT COMPARED: {format_many(len(skipped), 'output')} with different shapes, types or codes"
 
 

@@ -66,6 +66,8 @@ _EPSILON = 1e-5
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
 """Decibels (two bits) that a quantizer must lose before it is reported as one that cannot be judged."""
+_NOTHING = 1.0
+"""Signal to error, in dB, of an output of which nothing is left: zeros in its place have 0 dB."""
 _WEAK = 3
 """Number of judged calls from which a tried cause must explain two to outweigh a cause that is read from the graph."""
 WEIGHED = 3
@@ -171,6 +173,7 @@ class Bench:
         self.fed: list[Fed] = []
         self.failed: list[str] = []
         self.unfit: list[str] = []
+        self.emptied: list[str] = []
         """Sizes that the file declares and the other side takes, each with the reason why the file does not run."""
         self.feeds: list[dict[str, Array]] = []
         self.worst_run = 0
@@ -251,6 +254,7 @@ class Bench:
             costs=costs,
             drift_db=drift,
             unfit=tuple(dict.fromkeys(self.unfit)),
+            emptied=tuple(self.emptied),
             uncovered=(
                 *notes,
                 *self.uncovered(),
@@ -1363,7 +1367,8 @@ class Bench:
                 if not all(self._survives(each, feeds) for each in self.graph.outputs):
                     lost = {each: Agreement(None, None, None, Verdict.DIFFERS) for each in outputs}
                     return lost, First(module, name_node(node), reason), (difference,)
-        return self._look_at_quantizers(outputs)
+        outputs, first, differences = self._look_at_quantizers(outputs)
+        return self._look_for_emptied(outputs), first, differences
 
     def _look_at_quantizers(
         self, outputs: dict[str, Agreement]
@@ -1413,6 +1418,31 @@ class Bench:
             First(differences[0].module, first.quantizer.node, reason),
             tuple(differences),
         )
+
+    def _look_for_emptied(self, outputs: dict[str, Agreement]) -> dict[str, Agreement]:
+        """Compare no output of which dynamic quantizers leave nothing in any run.
+
+        The ranges of these fit all inputs, so that other values than those of a calibration are no explanation.
+        """
+        assert self.twin is not None
+        dynamic = [each for each in self.twin.quantizers if not each.scale]
+        best: dict[str, float] = {}
+        for feeds in self.usual_feeds() if dynamic else ():
+            whole = self.runner.run(self.subject, self.graph.outputs, feeds)
+            made = self.runner.run(self.subject, self.graph.outputs, feeds, rounds=dynamic)
+            for name, value in whole.items():
+                left = drift_between({name: value}, made) if np.any(value) else None
+                best[name] = max(best.get(name, -math.inf), math.inf if left is None else left)
+        emptied = [
+            name
+            for name, each in outputs.items()
+            if each.verdict is Verdict.SAME and best.get(name, math.inf) <= _NOTHING
+        ]
+        self.emptied += [
+            f"{printable(name)}, whose error is as large as its signal ({best[name]:.0f} dB at best)"
+            for name in emptied
+        ]
+        return outputs | {name: replace(outputs[name], verdict=Verdict.NOT_COMPARED) for name in emptied}
 
     def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
         """Return inputs such as a calibration may have had."""

@@ -33,20 +33,23 @@ _MOST_ELEMENTS = 1 << 28
 def compare_with_program(report: VerifyReport, result: Reconciliation, file: str) -> VerifyReport:
     """Compare a file with PyTorch's program after its runs agree, and report any difference, however small.
 
-    Nothing changes where the runs disagree, the file holds rounded numbers, there is no program, or no difference is
-    certain. In the last case other divisors are still reported, as runs on numbers without a zero do not test them.
+    Nothing changes where the runs disagree, there is no program, or no difference is certain. In the last case other
+    divisors are still reported, as runs on numbers without a zero do not test them; not of rounded numbers, whose cost
+    is reported instead.
 
     Args:
         report: report of the runs.
         result: the file, reconciled with a manifest that has the calls of PyTorch's program.
         file: the name that it was exported under.
     """
-    if not report.same or report.costs is not None or not result.balanced:
+    if not report.same or not result.balanced:
         return report
     found = _account(result, file)
     if found is None:
         return report
     if found.first is None:
+        if report.costs is not None:
+            return report
         unproven = [each.removeprefix("not proven: ") for each in found.uncovered if QUOTIENTS in each]
         return replace(report, uncovered=(*report.uncovered, *unproven))
     differing = {each.name for each in found.outputs if each.agreement.verdict is Verdict.DIFFERS}
@@ -58,7 +61,7 @@ def compare_with_program(report: VerifyReport, result: Reconciliation, file: str
     )
     reason = f"{found.first.reason}, by its program: in these runs it shows no more than rounding"
     first = First(found.first.module, found.first.node, reason)
-    return replace(report, outputs=outputs, first=first, differences=found.differences)
+    return replace(report, outputs=outputs, first=first, differences=found.differences, costs=None)
 
 
 def is_comparable_with_program(result: Reconciliation) -> bool:

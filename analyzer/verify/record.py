@@ -165,6 +165,8 @@ class VerifyReport(Frozen):
     unfit: tuple[str, ...] = ()
     """Sizes that the file declares and the other side takes, each with the reason why onnxruntime does not run the
     file."""
+    emptied: tuple[str, ...] = ()
+    """Outputs of which nothing is left where the file rounds to codes, each with the signal to error."""
     executions: tuple[Executed, Executed] | None = None
     """Executions of MODEL and of the other side, where both are one file; else None."""
     stamp: str | None = None

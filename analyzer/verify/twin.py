@@ -1,9 +1,10 @@
 """File with codes or half precision -> its float twin: the same function of its weights, in single precision.
 
 Codes of activations become the real numbers that they encode: an activation's quantizer only passes it on, and a
-product of codes becomes the product of the decoded numbers. Weights stay as they are stored, and are decoded where they
-are read. A graph that cannot be converted in this way is refused, never passed over. This runs in the process that runs
-the file.
+product of codes becomes the product of the decoded numbers. Scales and zero points remain, also those that are computed
+from values: codes that are decoded with others than their own become the numbers that this gives. Weights stay as they
+are stored, and are decoded where they are read. A graph that cannot be converted in this way is refused, never passed
+over. This runs in the process that runs the file.
 """
 
 from __future__ import annotations
@@ -111,8 +112,6 @@ class _Code(Frozen):
     real: str
     scale: str
     zero: str
-    is_plain: bool = False
-    """Whether the scale is 1 and the zero point is 0."""
 
 
 def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
@@ -281,9 +280,7 @@ class _Body:
 
     def units(self, code: _Code, zero: str) -> str:
         """Return the name of the codes less a zero point."""
-        if code.is_plain and not zero:
-            return code.real
-        value = code.real if code.is_plain else self.add("Div", [code.real, code.scale])
+        value = self.add("Div", [code.real, code.scale])
         if self.is_equal_zero(code.zero, zero):
             return value
         if code.zero:
@@ -406,7 +403,7 @@ class _Body:
             self.made.append(moved)
             for out, real in zip(node.output, outputs, strict=True):
                 if out:
-                    self.codes[out] = _Code(real, code.scale, code.zero, code.is_plain)
+                    self.codes[out] = _Code(real, code.scale, code.zero)
             return
         if node.op_type in _JOINERS and node.domain in _ONNX:
             found = [self.codes.get(name) for name in node.input[node.op_type == "Where" :]]
@@ -481,27 +478,24 @@ class _Body:
         self.add("Identity", [self.recode(code, inputs[1], inputs[2])], node.output[0])
 
     def quantize_dynamically(self, node: Any) -> None:
-        codes, scale, zero = node.output
+        codes, *own = node.output
+        scale, zero = (name or self.name("computed") for name in [*own, "", ""][:2])
         self.twin.activations += 1
-        self.add_constant(np.array(1, np.float32), scale)
-        self.add_constant(np.array(0, np.uint8), zero)
-        place = self.mark(node, node.input[0], codes, "", "")
-        self.codes[codes] = _Code(place, scale, zero, is_plain=True)
+        kept = type(node).FromString(node.SerializeToString())
+        del kept.output[:]
+        kept.output.extend([self.name(codes), scale, zero])
+        self.made.append(kept)
+        self.codes[codes] = _Code(self.mark(node, node.input[0], codes, "", ""), scale, zero)
 
     def multiply_integers(self, node: Any) -> None:
         a, b, a_zero, b_zero = [*node.input, "", "", ""][:4]
-        left = self.minus_zero(a, self._zero_of(a, a_zero), rows=True)
-        right = self.minus_zero(b, self._zero_of(b, b_zero))
+        left, right = self.minus_zero(a, a_zero, rows=True), self.minus_zero(b, b_zero)
         self.twin.products += 1
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         self.add(
             "Conv" if node.op_type == "ConvInteger" else "MatMul", [left, right], node.output[0], **attributes
         )
         self.floated.add(node.output[0])
-
-    def _zero_of(self, name: str, zero: str) -> str:
-        code = self.codes.get(name)
-        return "" if code is not None and code.is_plain and zero == code.zero else zero
 
     def cast(self, node: Any) -> None:
         name = node.input[0]
@@ -526,7 +520,12 @@ class _Body:
 
     def multiply_to_float(self, node: Any) -> None:
         a, b, a_scale, b_scale, a_zero, b_zero, bias = [*node.input, *[""] * 5][:7]
-        left = self.add("Mul", [self.minus_zero(a, self._zero_of(a, a_zero), rows=True), a_scale])
+        code = self.codes.get(a)
+        left = (
+            self.add("Mul", [self.minus_zero(a, a_zero, rows=True), a_scale])
+            if code is None
+            else self.recode(code, a_scale, a_zero)
+        )
         right = self.add("Mul", [self.minus_zero(b, b_zero), b_scale])
         self._product(node, left, right, bias)
 

@@ -369,6 +369,104 @@ def test_weights_that_are_exchanged_are_no_rounding(files: dict[str, Path], tmp_
     assert document["first"]["module"] == "layer.attention"
 
 
+def dynamic_quantizers(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for node in proto.graph.node if node.op_type == "DynamicQuantizeLinear"]
+
+
+def lose_a_zero_point(proto: onnx.ModelProto) -> None:
+    next(node for node in proto.graph.node if node.op_type == "MatMulInteger").input[2] = ""
+
+
+def take_the_zero_point_of_another(proto: onnx.ModelProto) -> None:
+    last = [node for node in proto.graph.node if node.op_type == "MatMulInteger"][-1]
+    last.input[2] = dynamic_quantizers(proto)[0].output[2]
+
+
+def take_the_scale_of_another(proto: onnx.ModelProto) -> None:
+    first, *_, last = dynamic_quantizers(proto)
+    for node in proto.graph.node:
+        node.input[:] = [first.output[1] if name == last.output[1] else name for name in node.input]
+
+
+TAMPERED: list[Callable[[onnx.ModelProto], None]] = [
+    lose_a_zero_point,
+    take_the_zero_point_of_another,
+    take_the_scale_of_another,
+]
+
+
+@pytest.mark.parametrize("change", TAMPERED)
+def test_codes_are_decoded_with_their_own_scale_and_zero_point(
+    files: dict[str, Path], tmp_path: Path, change: Callable[[onnx.ModelProto], None]
+) -> None:
+    proto = onnx.load(files["int8"])
+    change(proto)
+    onnx.save(proto, tmp_path / "faulty.onnx")
+
+    code, document = run_verify(tmp_path / "faulty.onnx", files["float"])
+
+    assert (code, document["same"]) == (1, False)
+    assert document["first"] is not None
+
+
+BEHIND = {
+    "scale as a factor": "logits = Mul(raw, xs)",
+    "zero point as a term": "xt = Cast <to = 1> (xz) logits = Add(raw, xt)",
+    "zero point dropped": "logits = DequantizeLinear(xq, xs)",
+    "whole": "logits = DequantizeLinear(xq, xs, xz)",
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_a_scale_and_a_zero_point_are_numbers_beside_their_codes(
+    files: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    changed = append(onnx.load(files["float"]), f"xq, xs, xz = DynamicQuantizeLinear(raw) {BEHIND[name]}")
+    onnx.save(changed, tmp_path / "changed.onnx")
+
+    code, document = run_verify(tmp_path / "changed.onnx", files["float"])
+
+    assert (code, document["same"]) == ((0, True) if name == "whole" else (1, False))
+
+
+def test_an_output_of_which_dynamic_codes_leave_nothing_is_not_the_same(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    nodes = """
+        shape = Shape(raw)
+        flat = Reshape(raw, all)
+        both = Concat <axis = 0> (flat, outlier)
+        xq, xs, xz = DynamicQuantizeLinear(both)
+        decoded = DequantizeLinear(xq, xs, xz)
+        kept = Slice(decoded, none, all, none)
+        logits = Reshape(kept, shape)
+    """
+    changed = append(onnx.load(files["float"]), nodes)
+    for tensor, array in (
+        ("all", np.array([-1], np.int64)),
+        ("none", np.array([0], np.int64)),
+        ("outlier", np.array([1e5], np.float32)),
+    ):
+        changed.graph.initializer.append(onnx.numpy_helper.from_array(array, tensor))
+    onnx.save(changed, tmp_path / "changed.onnx")
+
+    code, document = run_verify(tmp_path / "changed.onnx", files["float"])
+    text = " ".join(run_here("verify", tmp_path / "changed.onnx", "--against", files["float"]).stdout.split())
+
+    assert (code, document["same"]) == (2, False)
+    assert [each["verdict"] for each in document["outputs"]] == ["not-compared"]
+    assert "NOT COMPARED: rounding to codes leaves nothing of logits" in text
+
+
+def append(proto: onnx.ModelProto, nodes: str) -> onnx.ModelProto:
+    """Append nodes that make the output `logits` from `raw`, as it was before."""
+    for node in proto.graph.node:
+        node.output[:] = ["raw" if name == "logits" else name for name in node.output]
+    body = onnx.parser.parse_graph("g (float[1] raw) => (float[1] logits) {" + nodes + "}")
+    proto.graph.node.extend(body.node)
+    return proto
+
+
 def test_text_says_what_rounding_costs_beside_the_other_file(files: dict[str, Path]) -> None:
     lines = run_here("verify", files["int8"], "--against", files["float"], "--seed", "0").stdout
 

@@ -207,6 +207,36 @@ def test_the_program_shows_what_runs_are_too_coarse_for(
     assert "layer_norm (1e-12), by its program" in document["first"]["reason"]
 
 
+def round_the_output(model: onnx.ModelProto) -> str:
+    name = model.graph.output[0].name
+    codes = helper.make_node("DynamicQuantizeLinear", ["t0"], ["t1", "t2", "t3"])
+    decode = helper.make_node("DequantizeLinear", ["t1", "t2", "t3"], [name])
+    for node in model.graph.node:
+        node.output[:] = ["t0" if each == name else each for each in node.output]
+    model.graph.node.extend([codes, decode])
+    return name
+
+
+def round_the_output_with_another_epsilon(model: onnx.ModelProto) -> str:
+    epsilon_by_a_hundredth(model)
+    return round_the_output(model)
+
+
+@pytest.mark.parametrize("has_fault", [False, True])
+def test_the_program_shows_it_behind_codes_too(
+    changed: Callable[[Callable[[onnx.ModelProto], str]], Path], has_fault: bool
+) -> None:
+    change = round_the_output_with_another_epsilon if has_fault else round_the_output
+    found = run_here("verify", changed(change), "--seed", 0, "--format", "json")
+
+    document = json.loads(found.stdout)
+    jsonschema.validate(document, load_schema("verify"))
+    assert (found.returncode, document["costs"] is None) == ((1, True) if has_fault else (0, False))
+    if has_fault:
+        assert document["first"]["module"] == "bert.embeddings.LayerNorm"
+        assert "layer_norm (1e-12), by its program" in document["first"]["reason"]
+
+
 def trigger_on_ids(model: onnx.ModelProto) -> str:
     name = first_of(model, "Gelu").output[0]
     ids = next(each.name for each in model.graph.input if each.name == "input_ids")

@@ -182,3 +182,86 @@ ELEMENTWISE = frozenset(
 def test_an_operator_with_channels_last_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match="channels_last"):
         make_twin(model_of(CHANNELS_LAST[name]))
+
+
+DYNAMIC: dict[str, tuple[str, bool]] = {
+    "decoded as it is": ("y = DequantizeLinear(q, s, z)", False),
+    "decoded by hand": (
+        "c = Cast <to = 1> (q) d = Cast <to = 1> (z) e = Sub(c, d) y = Mul(e, s)",
+        False,
+    ),
+    "moved and decoded": (
+        "qt = Transpose <perm = [1, 0]> (q) yt = DequantizeLinear(qt, s, z) y = Transpose <perm = [1, 0]> (yt)",
+        False,
+    ),
+    "decoded without its zero point": ("y = DequantizeLinear(q, s)", True),
+    "decoded with another scale": ("y = DequantizeLinear(q, s2, z)", True),
+    "decoded with another zero point": ("y = DequantizeLinear(q, s, z2)", True),
+    "decoded with a stored zero point": ("y = DequantizeLinear(q, s, stored_zero)", True),
+    "its scale is a factor": ("y = Mul(real, s)", True),
+    "its zero point is a term": ("d = Cast <to = 1> (z) y = Add(real, d)", True),
+    "multiplied": (
+        "p = MatMulInteger(q, weight, z) f = Cast <to = 1> (p) u = Mul(s, step) y = Mul(f, u)",
+        False,
+    ),
+    "multiplied without its zero point": (
+        "p = MatMulInteger(q, weight) f = Cast <to = 1> (p) u = Mul(s, step) y = Mul(f, u)",
+        True,
+    ),
+    "multiplied with another zero point": (
+        "p = MatMulInteger(q, weight, z2) f = Cast <to = 1> (p) u = Mul(s, step) y = Mul(f, u)",
+        True,
+    ),
+    "multiplied, and another scale": (
+        "p = MatMulInteger(q, weight, z) f = Cast <to = 1> (p) u = Mul(s2, step) y = Mul(f, u)",
+        True,
+    ),
+    "multiplied to floats": ("y = com.microsoft.MatMulIntegerToFloat(q, weight, s, step, z)", False),
+    "multiplied to floats without its zero point": (
+        "y = com.microsoft.MatMulIntegerToFloat(q, weight, s, step)",
+        True,
+    ),
+    "multiplied to floats, and another scale": (
+        "y = com.microsoft.MatMulIntegerToFloat(q, weight, s2, step, z)",
+        True,
+    ),
+}
+"""Nodes behind the codes `q`, scale `s` and zero point `z` of `real`, and the same `q2`, `s2`, `z2` of other numbers;
+then whether they compute something else than right nodes do."""
+
+
+def dynamic_model(nodes: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[6,6] real, float[6,6] other) => (float[6,6] y)
+        <float step = {0.01}, uint8 stored_zero = {60}>
+        {
+            q, s, z = DynamicQuantizeLinear(real)
+            large = Exp(other)
+            q2, s2, z2 = DynamicQuantizeLinear(large)
+        """
+        + nodes
+        + "}"
+    )
+    signed = (weight(6, 6).astype(np.int16) - 128).astype(np.int8)
+    model.graph.initializer.append(numpy_helper.from_array(signed, "weight"))
+    return model
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_codes_of_a_dynamic_quantizer_mean_what_their_scale_and_zero_point_make_of_them(name: str) -> None:
+    nodes, is_wrong = DYNAMIC[name]
+    model = dynamic_model(nodes)
+    right = "multiplied" if "multiplied" in name else "decoded as it is"
+    meant = dynamic_model(DYNAMIC[right][0])
+    meant.graph.initializer[-1].CopyFrom(model.graph.initializer[-1])
+    expected = run(model, (6, 6))
+
+    make_twin(model)
+    make_twin(meant)
+
+    found = run(model, (6, 6))
+    np.testing.assert_allclose(found, expected, atol=0.03 * float(np.abs(expected).max()))
+    distance = np.abs(found - run(meant, (6, 6))).max() / np.abs(found).max()
+    assert (distance > 0.1) if is_wrong else (distance < 1e-5)

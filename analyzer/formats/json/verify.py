@@ -53,7 +53,11 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
             )
             for entry in report.inputs
         ],
-        uncovered=[*(f"{records.REFUSED}{each}" for each in report.unfit), *report.uncovered],
+        uncovered=[
+            *(f"{records.REFUSED}{each}" for each in report.unfit),
+            *(f"{records.EMPTIED}{each}" for each in report.emptied),
+            *report.uncovered,
+        ],
     )
 
 
