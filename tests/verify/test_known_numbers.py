@@ -321,6 +321,7 @@ def cases(chance: np.random.Generator) -> list[tuple[str, list[Any], dict[str, A
         *((op, [one], {}) for op in ("Neg", "Abs", "Sign", "Relu", "Identity")),
         *((op, [draw(chance, "f2", 3)], {}) for op in ("Exp", "Sqrt", "Round", "Sigmoid", "Reciprocal")),
         *((f"Reduce{op}", [table, axis], {}) for op in ("Sum", "Mean", "Max", "Min", "Prod")),
+        *((op, [draw(chance, "f4", 2, 3)], {}) for op in ("ReduceLogSumExp", "LogSoftmax")),
         ("CumSum", [table, np.array(1)], flags),
         ("ArgMax", [table], {"axis": 1}),
         ("MatMul", [table, table.T.copy()], {}),

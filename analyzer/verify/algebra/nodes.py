@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -125,8 +125,9 @@ def operate(operation: Operation) -> Sequence[Value | None]:
         raise UnknownError(f"operator {node.op_type} with {odd[0]} {node.integers[odd[0]]}")
     if operation.opset < _OLDEST and node.domain in _PLAIN:
         raise UnknownError(f"operator {node.op_type} of operator set {operation.opset}")
-    if node.op_type in _ORDERING and any(map(_has_nan, operation.values)):
-        raise UnknownError(f"operator {node.op_type} of NaN")
+    for names, is_usual in ((_ORDERING, _has_numbers), (_OF_FINITE, _is_finite)):
+        if node.op_type in names and not all(map(is_usual, operation.values)):
+            raise UnknownError(f"operator {node.op_type} of numbers that are infinite or none")
     try:
         found = compute(_in_single(operation))
     except calls.FAILURES as error:
@@ -158,6 +159,8 @@ _ORDERING = frozenset(
     {"ArgMax", "ArgMin", "Clip", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu", "Sign", "TopK"}
 )
 """Operators that order numbers, where ONNX does not say what NaN gives."""
+_OF_FINITE = frozenset({"LogSoftmax", "MaxPool", "ReduceLogSumExp", "Resize"})
+"""Operators that onnxruntime computes by other steps, with other results for infinite numbers."""
 
 
 def _in_single(operation: Operation) -> Operation:
@@ -168,8 +171,16 @@ def _in_single(operation: Operation) -> Operation:
     return replace(operation, values=values)
 
 
-def _has_nan(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isnan(value).any())
+def _has_numbers(value: object) -> bool:
+    return not _is_real_array(value) or not np.isnan(value).any()
+
+
+def _is_finite(value: object) -> bool:
+    return not _is_real_array(value) or bool(np.isfinite(value).all())
+
+
+def _is_real_array(value: object) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
 def _is_half(value: object) -> bool:
@@ -941,6 +952,16 @@ def _refuse_overflow(name: str, array: Array, axes: tuple[int, ...]) -> None:
         raise UnknownError(f"{name} of {array.dtype} beyond its largest number")
 
 
+def _log_of_sum(a: Algebra, value: Value, axes: list[int], keeps: bool) -> Value:
+    """Return log(sum(exp(x))); the largest of known numbers is taken out of the sum, which would be infinite."""
+    if not is_known(value):
+        return a.function("log", a.sum(a.function("exp", value), axes, keeps=keeps))
+    array, axis = np.asarray(value), tuple(axes)
+    largest = array.max(axis, keepdims=True)
+    found: Array = np.log(np.exp(array - largest).sum(axis, keepdims=True)) + largest
+    return found if keeps else found.squeeze(axis)
+
+
 _reduction("ReduceSum", lambda o, v, axes, keeps: o.a.sum(v, axes, keeps=keeps))
 _reduction("ReduceMean", lambda o, v, axes, keeps: o.a.mean(v, axes, keeps=keeps))
 _reduction("ReduceSumSquare", lambda o, v, axes, keeps: o.a.sum(o.a.multiply(v, v), axes, keeps=keeps))
@@ -948,10 +969,7 @@ _reduction(
     "ReduceL2", lambda o, v, axes, keeps: o.a.function("sqrt", o.a.sum(o.a.multiply(v, v), axes, keeps=keeps))
 )
 _reduction("ReduceL1", lambda o, v, axes, keeps: o.a.sum(o.a.function("abs", v), axes, keeps=keeps))
-_reduction(
-    "ReduceLogSumExp",
-    lambda o, v, axes, keeps: o.a.function("log", o.a.sum(o.a.function("exp", v), axes, keeps=keeps)),
-)
+_reduction("ReduceLogSumExp", lambda o, v, axes, keeps: _log_of_sum(o.a, v, axes, keeps))
 _reduction("ReduceMax", lambda o, v, axes, keeps: calls.OPERATORS["amax"](o.a, v, axes, keeps))
 _reduction("ReduceMin", lambda o, v, axes, keeps: calls.OPERATORS["amin"](o.a, v, axes, keeps))
 _reduction("ReduceProd", lambda o, v, axes, keeps: calls.OPERATORS["prod"](o.a, v, axes, keeps))
