@@ -22,9 +22,6 @@ from analyzer.verify.algebra.values import (
     shape_of,
 )
 
-_CODES = 255
-"""Number of steps in the range of a byte."""
-
 
 def decoded(a: Algebra, value: Value, scale: Value | None, zero: Value | None) -> Value:
     """Decode codes."""
@@ -79,12 +76,6 @@ def spread(a: Algebra, value: Value | None, shape: Sequence[int], axis: int, blo
 def rounded(a: Algebra, value: Value) -> list[Value]:
     """Return numbers in steps of their own range, the step, and the zero point (DynamicQuantizeLinear)."""
     axes = range(len(shape_of(value)))
-    if is_known(value):
-        array = np.asarray(value, np.float32)
-        low, high = min(float(array.min(initial=0)), 0.0), max(float(array.max(initial=0)), 0.0)
-        step = np.float32((high - low) / _CODES or 1.0)
-        zero = np.float32(-low / step)
-        return [array / step + zero, np.asarray(step), np.asarray(zero)]
     scale = a.dense(a.gathered("step of codes", value, axes, keeps=False))
     zero_at = a.gathered("zero of codes", value, axes, keeps=False)
     # A product with the inverse is not recorded as a division: the range is never 0.

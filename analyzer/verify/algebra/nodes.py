@@ -9,15 +9,14 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from analyzer.model import Node
 from analyzer.model.dtypes import DType
-from analyzer.records import Frozen
+from analyzer.records import Frozen, replace
 from analyzer.verify.algebra import calls, codes, layers, places, recurrent, resizing
-from analyzer.verify.algebra.field import MOST_HALF
 from analyzer.verify.algebra.values import (
     Algebra,
     Array,
@@ -126,11 +125,105 @@ def operate(operation: Operation) -> Sequence[Value | None]:
         raise UnknownError(f"operator {node.op_type} with {odd[0]} {node.integers[odd[0]]}")
     if operation.opset < _OLDEST and node.domain in _PLAIN:
         raise UnknownError(f"operator {node.op_type} of operator set {operation.opset}")
+    for names, is_usual in ((_ORDERING, _has_numbers), (_OF_FINITE, _is_finite)):
+        if node.op_type in names and not all(map(is_usual, operation.values)):
+            raise UnknownError(f"operator {node.op_type} of numbers that are infinite or none")
     try:
-        found = compute(operation)
+        found = compute(_in_single(operation))
     except calls.FAILURES as error:
         raise UnknownError(f"operator {node.op_type} with these inputs ({type(error).__name__})") from error
-    return found if isinstance(found, (list, tuple)) else [found]
+    results = found if isinstance(found, (list, tuple)) else [found]
+    return [_in_own_type(operation, slot, value) for slot, value in enumerate(results)]
+
+
+_HALF = np.dtype(np.float16)
+_COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsInf", "IsNaN"})
+_TRUTHS = _COMPARISONS | {"And", "Or", "Xor", "Not"}
+"""Operators that return booleans."""
+_PLACES = frozenset({"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})
+"""Operators that return sizes and indices, which are int64."""
+_SEQUENCES = frozenset({"SequenceAt", "SequenceConstruct", "SplitToSequence"})
+_OF_OWN_TYPE = _SEQUENCES | {"Cast", "CastLike", "ConstantOfShape", "DynamicQuantizeLinear", "EyeLike"}
+"""Operators that choose the type themselves, or keep it."""
+_TYPED_BY: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Pow", "Range", "Resize"), (0,)),
+    **dict.fromkeys(("DequantizeLinear",), (1,)),
+    **dict.fromkeys(("MatMulIntegerToFloat", "OneHot"), (2,)),
+    "Where": (1, 2),
+}
+"""Inputs that have the type of the result, if these are not all."""
+_NARROWED = frozenset({"CumSum", "ReduceSum", "ReduceProd"})
+"""Sums and products of integers, which numpy returns as int64. onnxruntime wraps a CumSum, and no other overflows here.
+"""
+_ORDERING = frozenset(
+    {"ArgMax", "ArgMin", "Clip", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu", "Sign", "TopK"}
+)
+"""Operators that order numbers, where ONNX does not say what NaN gives."""
+_OF_FINITE = frozenset({"LogSoftmax", "MaxPool", "ReduceLogSumExp", "Resize"})
+"""Operators that onnxruntime computes by other steps, with other results for infinite numbers."""
+
+
+def _in_single(operation: Operation) -> Operation:
+    """Return the operation with its known numbers of half precision in single, in which all is computed."""
+    if operation.node.op_type in _OF_OWN_TYPE or not any(map(_is_half, operation.values)):
+        return operation
+    values = [np.asarray(each, np.float32) if _is_half(each) else each for each in operation.values]
+    return replace(operation, values=values)
+
+
+def _has_numbers(value: object) -> bool:
+    return not _is_real_array(value) or not np.isnan(value).any()
+
+
+def _is_finite(value: object) -> bool:
+    return not _is_real_array(value) or bool(np.isfinite(value).all())
+
+
+def _is_real_array(value: object) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+
+
+def _is_half(value: object) -> bool:
+    return getattr(value, "dtype", None) == _HALF
+
+
+def _in_own_type(operation: Operation, slot: int, value: Any) -> Any:
+    """Return a known result in its type by ONNX, in which a run computes it.
+
+    Raises:
+        UnknownError: it was computed in another type, and a run may give another number.
+    """
+    dtype = getattr(value, "dtype", None)
+    expected = _type_of_result(operation, slot)
+    if dtype is None or expected is None or dtype == expected:
+        return value
+    array = np.asarray(value)
+    with np.errstate(all="ignore"):
+        made = array.astype(expected)
+    if dtype.kind == expected.kind == "f" and expected.itemsize < dtype.itemsize:
+        return made
+    if dtype.kind in "iu" and expected.kind in "iu" and operation.node.op_type in _NARROWED:
+        return made
+    raise UnknownError(f"{operation.node.op_type} of {expected}, which is computed as {dtype} here")
+
+
+def _type_of_result(operation: Operation, slot: int) -> np.dtype[Any] | None:
+    """Return the type of a result by ONNX; None if no known input gives it."""
+    name = operation.node.op_type
+    if name in _OF_OWN_TYPE:
+        return None
+    if name in _TRUTHS:
+        return np.dtype(bool)
+    if name in _PLACES or (name == "TopK" and slot == 1):
+        return np.dtype(np.int64)
+    slots = _TYPED_BY.get(name, range(len(operation.values)))
+    typed = [operation.values[each] for each in slots if each < len(operation.values)]
+    found: list[np.dtype[Any]] = [each.dtype for each in typed if isinstance(each, (np.ndarray, np.generic))]
+    if not found or (name not in ("Concat", "Where") and not is_known(typed[0])):
+        return None
+    # A number that stands for PyTorch's own, before a converter rounded it, is no half.
+    is_rounded = found[0] == _HALF and all(each == _HALF for each in found if each.kind == "f")
+    return found[0] if is_rounded or found[0] != _HALF else None
 
 
 NOTHING: frozenset[str] = frozenset()
@@ -314,7 +407,25 @@ def _pow(o: Operation) -> Any:
     base, exponent = o.at(0), o.at(1)
     if not is_real(base) and not (is_known(exponent) and np.asarray(exponent).dtype.kind in "iu"):
         raise UnknownError("a power of integers")
+    if is_known(base) and is_known(exponent) and np.asarray(base).dtype.kind in "iu":
+        limits = np.iinfo(np.asarray(base).dtype)
+        with np.errstate(all="ignore"):
+            made = np.power(np.asarray(base, np.float64), np.asarray(exponent, np.float64))
+        is_exact = (np.abs(made) < _MOST_EXACT) & (made >= limits.min) & (made <= limits.max)
+        if np.asarray(exponent).dtype.kind == "f" or (np.asarray(exponent) < 0).any() or not is_exact.all():
+            raise UnknownError("a power of integers that is none, or is too large")
+        return np.asarray(made).astype(limits.dtype)
     return o.a.raise_to(base, exponent)
+
+
+_MOST_EXACT = float(1 << 53)
+"""Bound below which double precision, in which onnxruntime computes some functions of integers, has all of them."""
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether double precision has each of some known numbers, if they are integers."""
+    array = np.asarray(value)
+    return array.dtype.kind == "f" or bool((np.abs(array.astype(np.float64)) < _MOST_EXACT).all())
 
 
 @_plain("PRelu")
@@ -345,7 +456,10 @@ def _div(o: Operation) -> Any:
     one, two = o.at(0), o.at(1)
     if is_known(one) and is_known(two) and np.asarray(one).dtype.kind in "iu":
         a, b = np.asarray(one), np.asarray(two)
-        return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype)
+        if not b.all() or (a.dtype.kind == "i" and ((b == -1) & (a == np.iinfo(a.dtype).min)).any()):
+            raise UnknownError("a quotient of integers that is none")
+        quotient = a // b
+        return (quotient + ((quotient < 0) & (quotient * b != a))).astype(a.dtype)
     if not (is_real(one) or is_real(two)):
         return calls.whole_quotient(o.a, one, two)
     return o.a.divide(one, two)
@@ -358,6 +472,10 @@ def _mod(o: Operation) -> Value:
             raise UnknownError("Mod with fmod=1")
         return o.a.function("remainder", o.at(0), o.at(1))
     made = np.fmod if o.integer("fmod", 0) else np.remainder
+    if np.asarray(o.at(1)).dtype.kind in "iu" and not np.asarray(o.at(1)).all():
+        raise UnknownError("a remainder of a division by zero")
+    if made is np.fmod and not all(map(_is_exact, (o.at(0), o.at(1)))):
+        raise UnknownError("a remainder of integers beyond double precision")
     return np.asarray(made(np.asarray(o.at(0)), np.asarray(o.at(1))))
 
 
@@ -462,24 +580,47 @@ def _over_rest(o: Operation, made: Callable[[Algebra, Value, int], Value]) -> Va
 
 @_plain("Cast")
 def _cast(o: Operation) -> Any:
-    return _to(o, DType(o.integer("to", 1)))
+    dtype = DType(o.integer("to", 1))
+    found = dtype.to_numpy()
+    if found is None or (dtype is not DType.BFLOAT16 and found.kind not in "biuf"):
+        raise UnknownError(f"a cast to {dtype.name}")
+    return _to(o, found)
 
 
 @_plain("CastLike")
 def _cast_like(o: Operation) -> Any:
-    return calls.OPERATORS["type_as"](o.a, o.at(0), o.at(1))
+    like: Any = o.at(1)
+    if not is_known(like):
+        if like.kind == "whole":
+            raise UnknownError("a cast to integers of an unknown type")
+        return _to(o, np.dtype(np.float32 if like.kind == "real" else bool))
+    if like.dtype.kind not in "biuf" or (like.dtype.kind in "iu" and like.dtype.itemsize == 1):
+        raise UnknownError("a cast to a type that may be of less than a byte")
+    return _to(o, like.dtype)
 
 
-def _to(o: Operation, dtype: DType) -> Any:
-    found = dtype.to_numpy()
+def _to(o: Operation, dtype: np.dtype[Any]) -> Any:
+    """Cast to a type. Half precision counts as single for all but known numbers, which it may not round.
+
+    Raises:
+        UnknownError: half precision rounds known numbers, or they have no defined integer.
+    """
     value = o.at(0)
-    if found is None or (found.kind == "f" and found.itemsize < 4):
-        if is_known(value) and found is not None and np.asarray(value).dtype.kind == "f":
-            numbers = np.asarray(value)[np.abs(np.asarray(value)) < MOST_HALF]
-            if (numbers.astype(np.float16) != numbers).any():
-                raise UnknownError("numbers that half precision rounds")
-        found = np.dtype(np.float32)
-    return o.a.cast(value, found.kind, found)
+    if not is_known(value):
+        return o.a.cast(value, dtype.kind, np.dtype(np.float32) if dtype == _HALF else dtype)
+    array = np.asarray(value)
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+    if dtype == _HALF and ((made != array) & np.isfinite(made)).any():
+        raise UnknownError("numbers that half precision rounds")
+    if dtype.kind in "iu" and array.dtype.kind not in "biu":
+        whole, limits = np.trunc(array.astype(np.float64)), np.iinfo(dtype)
+        is_below = whole < limits.min
+        if dtype.kind == "i" and dtype.itemsize >= 4:  # the least integer, on x86 and ARM: T5 casts log(0)
+            made, whole = np.where(is_below, dtype.type(limits.min), made), np.where(is_below, 0, whole)
+        if not ((whole >= limits.min) & (whole < float(limits.max) + (dtype.itemsize < 8))).all():
+            raise UnknownError(f"a cast to {dtype} of numbers beyond it")
+    return made
 
 
 # shapes and moves
@@ -586,13 +727,32 @@ def _slice(o: Operation) -> Value:
         axes, steps = o.integer_list("axes") or list(range(len(starts))), [1] * len(starts)
     shape = shape_of(o.at(0))
     parts = [slice(None)] * len(shape)
+    if len({axis % len(shape) for axis in axes}) < len(axes):
+        raise UnknownError("Slice of one axis twice")
+    if any(step < 0 and end in _ENDS for end, step in zip(ends, steps, strict=True)):
+        raise UnknownError(
+            "Slice backwards to the largest integer, which onnxruntime reads as the first element"
+        )
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        size = shape[axis % len(shape)]
-        last: int | None = end
-        if step < 0 and end < -size:
-            last = None
-        parts[axis % len(shape)] = slice(start, last, step)
+        parts[axis % len(shape)] = _limited(start, end, step, shape[axis % len(shape)])
     return o.a.cut(o.at(0), parts)
+
+
+_ENDS = tuple(int(np.iinfo(each).max) for each in (np.int32, np.int64))
+"""Numbers that stand for the end of an axis, whatever its size."""
+
+
+def _limited(start: int, end: int, step: int, size: int) -> slice:
+    """Return a part of an axis by ONNX's rules, which move limits beyond an end to this end.
+
+    Backwards, a start before the first element is the first, of which Python takes nothing.
+    """
+    if not size:
+        return slice(0, 0)
+    least, most = (0, size) if step > 0 else (-1, size - 1)
+    start, end = (limit + size if limit < 0 else limit for limit in (start, end))
+    first, last = min(max(start, 0), most), min(max(end, least), most)
+    return slice(first, None if last < 0 else last, step)
 
 
 @_plain("Gather")
@@ -687,11 +847,16 @@ def _range(o: Operation) -> Any:
     start, limit, delta = (np.asarray(o.at(slot)) for slot in range(3))
     if not all(is_known(o.at(slot)) for slot in range(3)):
         raise UnknownError("a range with limits that depend on weights or inputs")
-    first, last, step = (each.reshape(-1)[0] for each in (start, limit, delta))
+    first, last, step = (each.reshape(-1)[0].item() for each in (start, limit, delta))
     if not all(float(each).is_integer() for each in (first, step)):
         raise UnknownError("a range of numbers that are not integers")
-    o.a.bound(math.ceil(abs((float(last) - float(first)) / float(step))))
-    return np.arange(first, last, step, dtype=start.dtype)
+    length = np.asarray(last - first, start.dtype).item() if start.dtype.kind == "f" else last - first
+    count = max(math.ceil(length / step), 0)
+    o.a.bound(count)
+    most = np.iinfo(start.dtype).max if start.dtype.kind in "iu" else 1 / np.finfo(start.dtype).eps
+    if max(map(abs, (first, length, first + count * step))) > most:
+        raise UnknownError(f"a range of numbers beyond {start.dtype}")
+    return (int(first) + int(step) * np.arange(count)).astype(start.dtype)
 
 
 @_plain("ConstantOfShape")
@@ -720,8 +885,8 @@ def _one_hot(o: Operation) -> Any:
         return o.a.move(rows, lambda each: np.moveaxis(each, -1, o.integer("axis", -1)))
     off, on = np.asarray(o.at(2)).reshape(-1)
     index = np.asarray(o.at(0))
-    if ((index < -depth) | (index >= depth)).any():
-        raise UnknownError("one-hot rows beyond the depth")
+    if ((index < -depth) | (index >= depth) | (index != np.trunc(index))).any():
+        raise UnknownError("one-hot rows beyond the depth, or between two")
     index = index % depth
     axis = o.integer("axis", -1)
     rows = np.where(index[..., None] == np.arange(depth), on, off)
@@ -741,8 +906,12 @@ def _cumsum(o: Operation) -> Value:
     value = o.at(0)
     backwards = bool(o.integer("reverse", 0))
     operand = o.a.move(value, lambda each: np.flip(each, axis)) if backwards else value
+    if is_known(operand) and o.integer("exclusive", 0):  # infinity less infinity is no number
+        before = np.moveaxis(np.asarray(operand), axis, 0)
+        operand = np.moveaxis(np.concatenate([np.zeros_like(before[:1]), before[:-1]]), 0, axis)
     found = calls.running_sum(o.a, operand, axis)
-    found = o.a.subtract(found, operand) if o.integer("exclusive", 0) else found
+    if not is_known(operand) and o.integer("exclusive", 0):
+        found = o.a.subtract(found, operand)
     return o.a.move(found, lambda each: np.flip(each, axis)) if backwards else found
 
 
@@ -764,9 +933,33 @@ def _reduction(name: str, made: Callable[[Operation, Value, list[int], bool], Va
             return value
         if name != "ReduceSum" and not is_real(value) and name not in _ORDERS:
             raise UnknownError(f"{name} of integers")
+        if is_known(value) and not is_real(value) and name in _NARROWED:
+            _refuse_overflow(name, np.asarray(value), tuple(o.axes(1, value)))
         return made(o, value, o.axes(1, value), bool(o.integer("keepdims", 1)))
 
     PLAIN[name] = compute
+
+
+def _refuse_overflow(name: str, array: Array, axes: tuple[int, ...]) -> None:
+    """Refuse a sum or product of known integers beyond their type, or beyond what double precision has exactly.
+
+    Raises:
+        UnknownError: onnxruntime may return another number.
+    """
+    sizes = np.abs(array.astype(np.float64))
+    largest = sizes.sum(axes) if name == "ReduceSum" else np.maximum(sizes, 1).prod(axes)
+    if array.dtype.kind in "iu" and (largest > min(_MOST_EXACT, float(np.iinfo(array.dtype).max))).any():
+        raise UnknownError(f"{name} of {array.dtype} beyond its largest number")
+
+
+def _log_of_sum(a: Algebra, value: Value, axes: list[int], keeps: bool) -> Value:
+    """Return log(sum(exp(x))); the largest of known numbers is taken out of the sum, which would be infinite."""
+    if not is_known(value):
+        return a.function("log", a.sum(a.function("exp", value), axes, keeps=keeps))
+    array, axis = np.asarray(value), tuple(axes)
+    largest = array.max(axis, keepdims=True)
+    found: Array = np.log(np.exp(array - largest).sum(axis, keepdims=True)) + largest
+    return found if keeps else found.squeeze(axis)
 
 
 _reduction("ReduceSum", lambda o, v, axes, keeps: o.a.sum(v, axes, keeps=keeps))
@@ -776,10 +969,7 @@ _reduction(
     "ReduceL2", lambda o, v, axes, keeps: o.a.function("sqrt", o.a.sum(o.a.multiply(v, v), axes, keeps=keeps))
 )
 _reduction("ReduceL1", lambda o, v, axes, keeps: o.a.sum(o.a.function("abs", v), axes, keeps=keeps))
-_reduction(
-    "ReduceLogSumExp",
-    lambda o, v, axes, keeps: o.a.function("log", o.a.sum(o.a.function("exp", v), axes, keeps=keeps)),
-)
+_reduction("ReduceLogSumExp", lambda o, v, axes, keeps: _log_of_sum(o.a, v, axes, keeps))
 _reduction("ReduceMax", lambda o, v, axes, keeps: calls.OPERATORS["amax"](o.a, v, axes, keeps))
 _reduction("ReduceMin", lambda o, v, axes, keeps: calls.OPERATORS["amin"](o.a, v, axes, keeps))
 _reduction("ReduceProd", lambda o, v, axes, keeps: calls.OPERATORS["prod"](o.a, v, axes, keeps))
@@ -797,6 +987,8 @@ def _arg(o: Operation) -> Any:
 def _topk(o: Operation) -> list[Value]:
     axis = o.integer("axis", -1) % len(shape_of(o.at(0)))
     is_sorted = bool(o.integer("sorted", 1))
+    if is_known(o.at(0)) and not is_sorted and o.numbers(1)[0] > 1:
+        raise UnknownError("known numbers in any order")
     largest = bool(o.integer("largest", 1))
     return calls.greatest_few(o.a, o.at(0), o.numbers(1)[0], axis, largest, is_sorted=is_sorted)
 
@@ -1138,6 +1330,8 @@ def _resize(o: Operation) -> Value:
 @_plain("DequantizeLinear")
 def _dequantize(o: Operation) -> Value:
     value = o.at(0)
+    if o.integer("output_dtype", 0) not in (0, DType.FLOAT.value, DType.FLOAT16.value):
+        raise UnknownError("DequantizeLinear to another type")
     size, axis = o.integer("block_size", 0), o.integer("axis", 1)
     scale, zero = (codes.spread(o.a, o.maybe(slot), shape_of(value), axis, size) for slot in (1, 2))
     assert scale is not None
@@ -1151,6 +1345,8 @@ def _dynamic(o: Operation) -> Sequence[Value]:
 
 @_plain("MatMulInteger")
 def _matmul_integer(o: Operation) -> Any:
+    if all(each is None or is_known(each) for each in o.values):
+        raise UnknownError("a product of known codes")
     one = codes.less(o.a, o.at(0), codes.by_rows(o.a, o.maybe(2)))
     return o.a.matmul(one, codes.less(o.a, o.at(1), o.maybe(3)))
 
@@ -1158,6 +1354,8 @@ def _matmul_integer(o: Operation) -> Any:
 @_plain("ConvInteger")
 def _conv_integer(o: Operation) -> Value:
     zero = o.maybe(3)
+    if all(each is None or is_known(each) for each in o.values):
+        raise UnknownError("a convolution of known codes")
     kernel = shape_of(o.at(1))[2:]
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
     if zero is not None:

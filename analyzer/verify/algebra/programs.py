@@ -351,7 +351,10 @@ class File(Mutable, dict=True):
         stored = {tensor.name: tensor for tensor in graph.tensors if tensor.carrier in NAMED}
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         for name, tensor in stored.items():
-            if name not in scope:
+            if (
+                name not in scope or graph.parent is not None
+            ):  # in a body its own tensor hides a value outside
+                scope.pop(name, None)
                 try:
                     scope[name] = self.stored.of(tensor)
                 except UnknownError as error:
@@ -438,6 +441,8 @@ class File(Mutable, dict=True):
     def _node(
         self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int
     ) -> Sequence[Value | None]:
+        if any(str(value).startswith("@") for value in node.settings.values()):
+            raise UnknownError("a function with attributes")
         operands: list[Value | None] = []
         for name in node.inputs:
             if name and name not in scope:
@@ -455,6 +460,8 @@ class File(Mutable, dict=True):
         if node.op_type == "Constant":
             return [self._constant(node, carried)]
         fill = None if carried is None else carried.payload.array()
+        if carried is not None and (fill is None or carried.dtype.to_numpy() is None):
+            raise UnknownError(f"operator {node.op_type} with a tensor of type {carried.dtype.name}")
         return operate(Operation(self.a, node, operands, fill, self._opset, self.stored.factor))
 
     def _constant(self, node: Node, carried: StoredTensor | None) -> Value:
@@ -474,8 +481,6 @@ class File(Mutable, dict=True):
     def _call(self, graph: Graph, arguments: Sequence[Value | None], depth: int) -> list[Value | None]:
         if depth >= _DEEPEST:
             raise UnknownError("functions nested too deeply")
-        if any(str(value).startswith("@") for node in graph.nodes for value in node.settings.values()):
-            raise UnknownError("a function with attributes")
         scope = {
             name: value for name, value in zip(graph.inputs, arguments, strict=False) if value is not None
         }
@@ -491,6 +496,8 @@ class File(Mutable, dict=True):
         body = next((graph for graph in self._inside[node.place] if graph.path[-1].endswith(taken)), None)
         if body is None:
             raise UnknownError("an If without a body")
+        if any(name in scope for each in body.nodes for name in each.outputs):
+            raise UnknownError("an If with a result that has the name of a value outside")
         inner = dict(scope)
         self._graph(body, inner, depth + 1)
         return [inner.get(name) for name in body.outputs]

@@ -18,8 +18,8 @@ from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
-from analyzer.verify.algebra.stored import Stored, Weights, known_buffers
-from analyzer.verify.algebra.values import Array, Factored, Field, UnknownError, Value, shape_of
+from analyzer.verify.algebra.stored import Stored, Weights, as_stored, known_buffers
+from analyzer.verify.algebra.values import Array, Factored, Field, UnknownError, Value, is_known, shape_of
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
 CODED = (Line.QUANTIZED, Line.BLOCK_QUANTIZED)
@@ -290,7 +290,12 @@ def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> 
             f"{path}: takes {format_many(len(graph.inputs), 'input')}, and PyTorch's program takes {len(names)}"
         )
     left = iter([name for name in names if name not in graph.inputs])
-    return {name: program.inputs[name if name in program.inputs else next(left)] for name in graph.inputs}
+    found = {name: program.inputs[name if name in program.inputs else next(left)] for name in graph.inputs}
+    types = {each.name: each.dtype for each in graph.signature}
+    return {
+        name: as_stored(types.get(name, DType.UNDEFINED), value) if is_known(value) else value
+        for name, value in found.items()
+    }
 
 
 class State(Mutable, dict=True):

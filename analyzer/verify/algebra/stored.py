@@ -28,6 +28,7 @@ from analyzer.verify.algebra.values import (
     UnknownError,
     Value,
     drawn,
+    is_known,
     number,
     shape_of,
 )
@@ -163,7 +164,8 @@ class Stored(Mutable, dict=True):
         """
         if tensor.key not in self._made:
             try:
-                self._made[tensor.key] = self._in_codes(tensor, self._find(tensor))
+                found = self._in_codes(tensor, self._find(tensor))
+                self._made[tensor.key] = as_stored(tensor.dtype, found) if is_known(found) else found
             except (ValueError, IndexError) as error:
                 raise UnknownError(f"{tensor.name}: stored in an unknown form") from error
         return self._made[tensor.key]
@@ -256,8 +258,10 @@ class Stored(Mutable, dict=True):
             raise UnknownError(f"{tensor.name}: numbers that a buffer may hold too")
         if tensor.dtype in _SIGNED:  # the payload holds them as unsigned codes
             half = _SIGNED[tensor.dtype]
-            return (array.astype(np.int64) + half) % (2 * half) - half
-        return array.astype(np.float32) if tensor.dtype is DType.FLOAT16 else array
+            return ((array.astype(np.int64) + half) % (2 * half) - half).astype(np.int8)
+        if tensor.dtype.to_numpy() is None and tensor.dtype not in (DType.UINT4, DType.UINT2):
+            raise UnknownError(f"{tensor.name}: numbers of type {tensor.dtype.name}")
+        return array
 
     def _may_be_drawn(self, array: Array) -> bool:
         """Whether PyTorch has drawn buffers, of several real numbers, that may hold one of these."""
@@ -494,6 +498,21 @@ class Stored(Mutable, dict=True):
         if found is None or stands is None or math.prod(shape_of(found)) != math.prod(stands.shape):
             raise UnknownError(f"{tensor.name}: the program's value {name} was not computed")
         return a.reshape(a.permute(a.reshape(found, stands.shape), stands.axes), tensor.shape)
+
+
+def as_stored(dtype: DType, found: Value) -> Value:
+    """Return known numbers in the type of the file: PyTorch's own may be of another.
+
+    Real numbers that half precision rounds stay as they are: the file has them only rounded.
+    """
+    element, array = dtype.to_numpy(), np.asarray(found)
+    if element is None or element == array.dtype or element.kind not in "biuf":
+        return found
+    if element.kind == array.dtype.kind == "f" and element.itemsize > 2:
+        return found
+    with np.errstate(all="ignore"):
+        made = array.astype(element)
+    return made if np.array_equal(made.astype(array.dtype), array) else found
 
 
 def _has_equal_sample(one: StoredTensor, other: StoredTensor, *, transposed: bool) -> bool:

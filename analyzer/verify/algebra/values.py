@@ -695,7 +695,8 @@ class Algebra(Mutable):
             return self.compare("not_equal", value, number(0))
         is_narrow = np.dtype(dtype).itemsize < 4 or np.dtype(dtype).kind == "u"
         if is_narrow and dense_kind != "truth":
-            return Field(self.dense(self.function(f"to {np.dtype(dtype).name}", value)).elements, "whole")
+            made = self.dense(self.function(f"to {np.dtype(dtype).name}", value)).elements
+            return Field(made, "whole" if kind in "iu" else "real")
         if dense_kind != "real":
             return Field(self.dense(value).elements, "whole")
         return Field(self.dense(self.function("truncate", value)).elements, "whole")
