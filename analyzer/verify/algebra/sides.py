@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,9 +17,9 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Line, Reconciliation
 from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.text import format_many
-from analyzer.verify.algebra.field import Numbers
+from analyzer.verify.algebra.field import Numbers, draw_prime, key_of
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
-from analyzer.verify.algebra.stored import Stored, Weights, known_buffers
+from analyzer.verify.algebra.stored import MOST_READ, Stored, Weights, known_buffers
 from analyzer.verify.algebra.values import Array, Factored, Field, UnknownError, Value, shape_of
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
@@ -126,7 +127,7 @@ def draw_programs(
     Args:
         manifest: the shapes of parameters and buffers.
         calls: the program.
-        seeds: seeds of the drawings.
+        seeds: seeds of the drawings, each with its own prime.
         numbers: elements for floating-point numbers.
         model: the file, which may fix axes of inputs, or leave inputs out.
 
@@ -141,9 +142,10 @@ def draw_programs(
         for program_input in calls.inputs
     ]
     whole = [program_input.name for program_input in every if not program_input.dtype.is_floating]
+    sizes = {size for tensor in manifest.tensors for size in tensor.shape}
 
     def draw(seed: int, inputs: Sequence[ProgramInput], known: Sequence[str]) -> Drawing:
-        a = Watched(seed, numbers)
+        a = Watched(seed, numbers, prime=draw_prime(sizes, seed))
         first = _first_names(manifest)
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
         weights = Weights(a, shapes, first, known_buffers(manifest))
@@ -177,6 +179,28 @@ def draw_programs(
         if resized is not None or not least:
             found.append(other)
     return found
+
+
+def seeds_of(result: Reconciliation, count: int) -> list[int]:
+    """Return seeds of drawings, which depend on every number that a file computes with.
+
+    So a file cannot have constants that fit the numbers that are drawn for it. Only the elements of a large weight
+    are left out, as no operation takes them for numbers.
+    """
+    hasher = hashlib.blake2b()
+    weights = {line.key for line in result.entries if line.parameter is not None}
+    for graph in result.ledger.model.graphs:
+        for each in (graph.path, graph.inputs, graph.outputs, *graph.nodes):
+            hasher.update(repr(each).encode(errors="backslashreplace"))
+        for tensor in graph.tensors:
+            hasher.update(
+                f"{tensor.key} {tensor.dtype.name} {tensor.shape}".encode(errors="backslashreplace")
+            )
+            is_read = tensor.numel <= _SMALL or (tensor.numel <= MOST_READ and tensor.key not in weights)
+            array = tensor.payload.array() if is_read else None
+            if array is not None:
+                hasher.update(array.tobytes())
+    return [key_of(hasher.digest(), place) for place in range(count)]
 
 
 def left_out(graph: Graph, calls: Calls) -> list[str]:
@@ -299,7 +323,7 @@ class State(Mutable, dict=True):
         self.ledger = self.result.ledger
         self.graph = self.ledger.model.graphs[0]
         program = self.drawing.program
-        self.a = Watched(program.a.seed, program.a.numbers, is_first=False, is_half=_has_halves(self.result))
+        self.a = replace(program.a, is_first=False, is_half=_has_halves(self.result), steps=[])
         self.deciding: set[int] = set() if self.before is None else self.before.deciding
         if self.before is None:
             weights = program.weights.seen_by(self.a)
@@ -530,6 +554,8 @@ class State(Mutable, dict=True):
 _MOST_NUMBERS = 1 << 28
 """Most elements of the values of a program that are kept, of 8 bytes each."""
 _OUTPUT = 1000
+_SMALL = 1 << 12
+"""Most elements of a weight that are read too."""
 
 
 def _is_idle(step: Step) -> bool:

@@ -28,7 +28,6 @@ from analyzer.verify.algebra.field import (
     product,
 )
 
-_P = np.uint64(PRIME)
 _MOST = 1 << 26
 """Largest number of elements of one value."""
 _SMALL = 1 << 10
@@ -155,6 +154,12 @@ class Algebra(Mutable):
     """Whether constants are registered as new: on PyTorch's side, which is computed first."""
     is_half: bool = False
     """Whether stored numbers may be others that were rounded to half precision."""
+    prime: int = PRIME
+
+    @property
+    def p(self) -> np.uint64:
+        """The prime, in the type of the elements."""
+        return np.uint64(self.prime)
 
     # from one form to another
 
@@ -178,8 +183,8 @@ class Algebra(Mutable):
         for term in value.terms:
             made = np.ones((), np.uint64)
             for vector in term:
-                made = made[..., None] * vector % _P
-            found = (found + made) % _P
+                made = made[..., None] * vector % self.p
+            found = (found + made) % self.p
         return Field(found, value.kind)
 
     def _entered(self, array: Array) -> Field:
@@ -188,10 +193,10 @@ class Algebra(Mutable):
         if array.dtype.kind in "iu":
             if array.size and int(np.abs(array.astype(np.int64)).max()) >= 1 << 30:
                 raise UnknownError("integers of more than 30 bits")
-            return Field((array.astype(np.int64) % PRIME).astype(np.uint64), "whole")
+            return Field((array.astype(np.int64) % self.prime).astype(np.uint64), "whole")
         if array.dtype.kind != "f":
             raise UnknownError(f"numbers of type {array.dtype}")
-        return Field(self.numbers.of(array, is_new=self.is_first, is_half=self.is_half))
+        return Field(self.numbers.of(array, is_new=self.is_first, is_half=self.is_half, prime=self.prime))
 
     def same(self, one: Value, other: Value) -> bool:
         """Whether two values are equal, in shape and in every element."""
@@ -240,10 +245,10 @@ class Algebra(Mutable):
         """Insert or remove axes of size 1; the factors on removed axes go to the first axis."""
         terms = []
         for term in value.terms:
-            lost = math.prod(int(vector[0]) for vector in term if vector.size == 1) % PRIME
+            lost = math.prod(int(vector[0]) for vector in term if vector.size == 1) % self.prime
             kept = iter([vector for vector in term if vector.size > 1])
             made = [next(kept) if size != 1 else np.ones(1, np.uint64) for size in sizes]
-            made[0] = made[0] * np.uint64(lost) % _P
+            made[0] = made[0] * np.uint64(lost) % self.p
             terms.append(tuple(made))
         return Factored(tuple(terms), value.kind)
 
@@ -266,9 +271,9 @@ class Algebra(Mutable):
                 made = np.ones((), np.uint64)
                 for at, vector in enumerate(term):
                     piece = vector[index] if at == axis else vector
-                    made = made.reshape(*made.shape, *(1 for _ in piece.shape)) * piece % _P
+                    made = made.reshape(*made.shape, *(1 for _ in piece.shape)) * piece % self.p
                     self.bound(made.size)
-                found = (found + made) % _P
+                found = (found + made) % self.p
             return Field(found, value.kind)
         return self.move(value, lambda each: np.take(each, index, axis=axis))
 
@@ -337,15 +342,15 @@ class Algebra(Mutable):
                 return np.add(*_like(one, other))
         a, b = self._both(one, other)
         kind = _kind(one, other)
-        return Field((a + b) % _P, "whole" if kind == "truth" else kind)
+        return Field((a + b) % self.p, "whole" if kind == "truth" else kind)
 
     def negate(self, value: Value) -> Any:
         """Negate elementwise."""
         if is_known(value):
             return np.negative(np.asarray(value))
         if isinstance(value, Factored):
-            return self.scale(value, np.array([PRIME - 1], np.uint64), 0)
-        return Field(negative(self.dense(value).elements), self.dense(value).kind)
+            return self.scale(value, np.array([self.prime - 1], np.uint64), 0)
+        return Field(negative(self.dense(value).elements, self.prime), self.dense(value).kind)
 
     def subtract(self, one: Value, other: Value) -> Value:
         """Subtract elementwise, with broadcasting."""
@@ -358,7 +363,7 @@ class Algebra(Mutable):
         """Multiply a weight by a vector along one axis."""
         return Factored(
             tuple(
-                tuple(v * vector % _P if at == axis else v for at, v in enumerate(term))
+                tuple(v * vector % self.p if at == axis else v for at, v in enumerate(term))
                 for term in value.terms
             ),
             value.kind,
@@ -379,7 +384,7 @@ class Algebra(Mutable):
                         return self.scale(weight, self.dense(by).elements.reshape(-1), axis)
         a, b = (self._factor(one), self._factor(other))
         self.bound(math.prod(np.broadcast_shapes(a.shape, b.shape)))
-        return Field(a * b % _P, _kind(one, other))
+        return Field(a * b % self.p, _kind(one, other))
 
     def _factor(self, value: Value) -> Elements:
         """Return the elements of a factor, which must be finite."""
@@ -393,7 +398,7 @@ class Algebra(Mutable):
         if is_known(value):
             with np.errstate(all="ignore"):
                 return np.asarray(1 / _float(value))
-        return Field(inverse(self.dense(value).elements))
+        return Field(inverse(self.dense(value).elements, self.prime))
 
     def divide(self, one: Value, other: Value) -> Value:
         """Divide real numbers elementwise, with broadcasting."""
@@ -401,7 +406,7 @@ class Algebra(Mutable):
             with np.errstate(all="ignore"):
                 return np.divide(*_like(_float(one), _float(other)))
         if is_known(other):  # 1 / sqrt(2) is the inverse of sqrt(2)
-            return self.multiply(one, Field(inverse(self.dense(_float(other)).elements)))
+            return self.multiply(one, Field(inverse(self.dense(_float(other)).elements, self.prime)))
         if isinstance(one, Field) and isinstance(other, Field) and other.total_of is not None:
             exponent, axes, keeps = other.total_of
             if exponent is one.exponent and keeps and len(axes) == 1:
@@ -434,10 +439,12 @@ class Algebra(Mutable):
             if number < 0 and _is_real(value):
                 return self.invert(self.raise_to(value, np.asarray(-number, np.float32)))
             if number.is_integer() and 0 <= number <= 64:
-                found = Field(power(self.dense(value).elements, int(number)))
+                found = Field(power(self.dense(value).elements, int(number), self.prime))
                 return found if _is_real(value) else Field(found.elements, "whole")
             if (2 * number).is_integer() and 0 <= number <= 64 and _is_real(value):
-                return Field(power(self.dense(self.function("sqrt", value)).elements, int(2 * number)))
+                return Field(
+                    power(self.dense(self.function("sqrt", value)).elements, int(2 * number), self.prime)
+                )
         if not _is_real(value):
             raise UnknownError("a power of integers")
         return self.function("pow", value, exponent)
@@ -458,19 +465,19 @@ class Algebra(Mutable):
         a, b = (a[None] if vector[0] else a), (b[:, None] if vector[1] else b)
         batch = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
         self.bound(batch * a.shape[-2] * b.shape[-1])
-        found = product(a, b)
+        found = product(a, b, self.prime)
         found = found[..., 0, :] if vector[0] else found
         return Field(found[..., 0] if vector[1] else found, _kind(one, other))
 
     def _times(self, rows_left: Elements, weight: Any) -> Value:
         """Return given @ weight; a factored weight takes one dot product and one outer product for each term."""
         if not isinstance(weight, Factored):
-            return Field(product(rows_left, self.dense(weight).elements))
+            return Field(product(rows_left, self.dense(weight).elements, self.prime))
         found = np.zeros((*rows_left.shape[:-1], weight.shape[1]), np.uint64)
         self.bound(found.size)
         for rows, columns in weight.terms:
-            sums = (rows_left * rows % _P).sum(axis=-1, dtype=np.uint64) % _P
-            found = (found + sums[..., None] * columns) % _P
+            sums = (rows_left * rows % self.p).sum(axis=-1, dtype=np.uint64) % self.p
+            found = (found + sums[..., None] * columns) % self.p
         return Field(found)
 
     def sum(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Any:
@@ -479,7 +486,7 @@ class Algebra(Mutable):
             array = np.asarray(value)
             return np.sum(array, axis=tuple(axes), keepdims=keeps, dtype=_sum_type(array))
         dense = self.dense(value)
-        found = dense.elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
+        found = dense.elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % self.p
         total_of = None
         if isinstance(value, Field) and value.exponent is not None:
             total_of = value.exponent, tuple(axis % len(value.shape) for axis in axes), keeps
@@ -505,7 +512,7 @@ class Algebra(Mutable):
         first = values[0]
         if name == "log" and isinstance(first, Field) and first.total_of is not None:
             return self._log_of_total(*first.total_of)
-        key = key_of(name, settings)
+        key = key_of(name, settings, self.prime)
         dense = [self.dense(value).elements for value in values]
         self.bound(math.prod(np.broadcast_shapes(*(each.shape for each in dense))))
         found: Elements = np.full((), key, np.uint64)
@@ -515,7 +522,7 @@ class Algebra(Mutable):
         kind = "truth" if name in _TRUTHS else "whole" if name in _WHOLE else "real"
         guarded = first if name == "isnan" and isinstance(first, Field) and first.is_share else None
         exponent = first if name == "exp" and isinstance(first, Field) else None
-        return Field(found % _P, kind, guarded=guarded, is_place=kind == "whole", exponent=exponent)
+        return Field(found % self.p, kind, guarded=guarded, is_place=kind == "whole", exponent=exponent)
 
     def _log_of_total(self, exponent: Field, axes: Sequence[int], keeps: bool) -> Value:
         """Compute log(sum(exp(x))): if a number is added to all x, it is added to the result."""
@@ -530,17 +537,21 @@ class Algebra(Mutable):
 
     def gathered(self, name: str, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
         """Apply a random function of all elements along some axes, in any order: the maximum, the minimum."""
-        elements = mixed(self.dense(value).elements, key_of(name, "each")) % _P
-        sums = elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
-        return Field(mixed(sums, key_of(name)) % _P, self.dense(value).kind if name in _CHOOSING else "real")
+        elements = mixed(self.dense(value).elements, key_of(name, "each")) % self.p
+        sums = elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % self.p
+        return Field(
+            mixed(sums, key_of(name)) % self.p, self.dense(value).kind if name in _CHOOSING else "real"
+        )
 
     def ordered(self, name: str, value: Value, axis: int, count: int, settings: object = ()) -> Value:
         """Apply a random function of the elements along an axis in order, with `count` results: a sort, a lookup."""
         elements = np.moveaxis(self.dense(value).elements, axis, -1)
         weights = draw((elements.shape[-1],), name, "places")
-        rows = (mixed(elements, key_of(name, "each")) % _P * weights % _P).sum(axis=-1, dtype=np.uint64) % _P
+        rows = (mixed(elements, key_of(name, "each")) % self.p * weights % self.p).sum(
+            axis=-1, dtype=np.uint64
+        ) % self.p
         slots = draw((count,), name, "results", settings)
-        made = mixed(rows[..., None] * np.uint64(3) + slots, key_of(name, settings)) % _P
+        made = mixed(rows[..., None] * np.uint64(3) + slots, key_of(name, settings)) % self.p
         kind = "whole" if name in _WHOLE else "real"
         return Field(np.ascontiguousarray(np.moveaxis(made, -1, axis)), kind, is_place=kind == "whole")
 
@@ -569,10 +580,10 @@ class Algebra(Mutable):
         if self._is_softplus(condition, one, other):
             return other
         true_weight = self.dense(condition).elements
-        false_weight = (np.uint64(1) + negative(true_weight)) % _P
+        false_weight = (np.uint64(1) + negative(true_weight, self.prime)) % self.p
         a, b = self._both(one, other)
         self.bound(math.prod(np.broadcast_shapes(true_weight.shape, a.shape, b.shape)))
-        return Field((true_weight * a + false_weight * b) % _P, _kind(one, other))
+        return Field((true_weight * a + false_weight * b) % self.p, _kind(one, other))
 
     def _is_softplus(self, condition: Value, one: Value, other: Value) -> bool:
         """Whether a choice is a softplus times any factor: w * c where w is large, and softplus(w) * c elsewhere."""
@@ -587,7 +598,8 @@ class Algebra(Mutable):
         for end in (1, argument_elements.size):  # the first element decides nearly all choices
             made = self.dense(Algebra.function(self, "softplus", Field(argument_elements[:end]))).elements
             if not np.array_equal(
-                made * identity_branch[:end] % _P, softplus_branch[:end] * argument_elements[:end] % _P
+                made * identity_branch[:end] % self.p,
+                softplus_branch[:end] * argument_elements[:end] % self.p,
             ):
                 return False
         return bool(argument_elements.size and argument_elements.all())
