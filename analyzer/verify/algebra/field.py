@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 Elements = npt.NDArray[np.uint64]
+Short = npt.NDArray[np.uint16]
 
 PRIME = 2_147_481_311
 """A prime below 2^31. In its field the primes to 37 have square roots, so the root of 1/8 is twice that of 1/32."""
@@ -28,6 +29,8 @@ _ALWAYS = (2, 3, 5, 7)
 _LEAST_PRIME, _MOST_PRIME = 1 << 30, 1 << 31
 _WITNESSES = (2, 3, 5, 7)
 """Bases for which Miller and Rabin's test is exact below 3.2 billion (Jaeschke 1993)."""
+_PART = 1 << 20
+"""Most elements of 16 bits that are widened at once."""
 
 _LOW = np.uint64((1 << 16) - 1)
 
@@ -62,9 +65,8 @@ def draw_prime(sizes: Iterable[int], *words: object) -> int:
             # by quadratic reciprocity, q has a root modulo such a prime if -p has one modulo q
             if all(
                 -found % q in squares if q % 4 == 3 else found % q in squares for q, squares in odd.items()
-            ):
-                if _is_prime(found):
-                    return found
+            ) and _is_prime(found):
+                return found
 
 
 def _is_prime(number: int) -> bool:
@@ -125,6 +127,27 @@ def product(one: Elements, other: Elements, prime: int) -> Elements:
     shift = np.uint64(1 << 16)
     found: Elements = ((high * shift % p + middle) * shift + low) % p
     return found
+
+
+def draw_short(shape: tuple[int, ...], *words: object) -> Short:
+    """Draw random elements of 16 bits by words."""
+    count = math.prod(shape)
+    raw = np.random.Philox(key=key_of(*words)).random_raw(-(-count // 4))
+    return raw.view(np.uint16)[:count].reshape(shape)
+
+
+def product_by_short(one: Elements, other: Short, prime: int) -> Elements:
+    """Multiply matrices, (..., n) by (n, m), where the elements of the second have 16 bits; exact up to 2^21 terms."""
+    p, shift = np.uint64(prime), np.uint64(16)
+    rows = one.reshape(-1, one.shape[-1])
+    halves = np.concatenate([rows >> shift, rows & _LOW]).astype(np.float64)
+    found = np.empty((rows.shape[0], other.shape[1]), np.uint64)
+    step = max(_PART // max(other.shape[0], 1), 1)
+    for start in range(0, other.shape[1], step):
+        sums = (halves @ other[:, start : start + step].astype(np.float64)).astype(np.uint64) % p
+        high, low = np.split(sums, 2)
+        found[:, start : start + step] = ((high << shift) + low) % p
+    return found.reshape(*one.shape[:-1], other.shape[1])
 
 
 # numbers
@@ -263,6 +286,12 @@ _MANY = 4_096
 """Largest number of distinct values in a tensor that are read as roundings of simpler numbers."""
 
 
+def is_large(array: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark the numbers that are masks wherever they are added."""
+    found: npt.NDArray[np.bool_] = np.abs(array) >= LARGE
+    return found
+
+
 class Numbers:
     """Elements for floating-point numbers; two numbers that differ only by rounding get the same element."""
 
@@ -272,6 +301,9 @@ class Numbers:
         self._sorted: list[float] = []
         self._halves: dict[float, float] = {}
         self._made: dict[tuple[float, bool, int], int] = {}
+        self._masks: set[float] = set()
+        """Registered numbers that are masks, and those that were factors."""
+        self._factors: set[float] = set()
         self._is_stale = False
 
     def of(
@@ -298,6 +330,36 @@ class Numbers:
         )
         return found[places].reshape(array.shape)
 
+    def factors(
+        self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool = False, prime: int = PRIME
+    ) -> Elements:
+        """Return the elements of factors, as `of`; large ones are no masks here, and all different.
+
+        A mask in half precision that is a factor stands for the only large factor that is registered.
+        """
+        found = self.of(array, is_new=is_new and not is_large(array).any(), is_half=False, prime=prime)
+        for value in np.unique(array[np.isfinite(array)]):
+            size, factor = abs(float(value)), None
+            if size >= LARGE:
+                factor = size
+                if is_new:
+                    self._factors.add(size)
+            elif is_half and size in _CLIPPED and len(self._factors) == 1:
+                (factor,) = self._factors
+            elif is_half and size and size not in self._known:
+                found[array == value] = self.of(value[None], is_new=is_new, is_half=True, prime=prime)[0]
+            if factor is not None:
+                element = _drawn_for(factor, prime)
+                found[array == value] = element if value > 0 else prime - element
+        return found
+
+    def masks(self, array: npt.NDArray[Any], *, is_half: bool) -> tuple[bool, bool]:
+        """Return whether a tensor has masks above, and below, all numbers."""
+        is_mask = is_large(array)
+        if is_half and self._masks:
+            is_mask |= np.isin(np.abs(array), _CLIPPED)
+        return bool((is_mask & (array > 0)).any()), bool((is_mask & (array < 0)).any())
+
     def _one(self, value: float, is_new: bool, is_long: bool, is_half: bool, prime: int) -> int:
         value = float(np.float32(value)) if abs(value) < LARGE else value  # both sides compute so
         known: float | None = value if value in self._known else None
@@ -309,7 +371,9 @@ class Numbers:
                 root = _half_root(value, prime)
                 if root is not None:
                     return root
-        if known is None and is_half and abs(value) in _CLIPPED:
+        if is_new and abs(value) >= LARGE:
+            self._masks.add(value)
+        if known is None and is_half and abs(value) in _CLIPPED and self._masks:
             known = math.copysign(math.inf, value)
         found = value if known is None else known
         is_random = self._known.get(found, is_long and abs(found) < LARGE and found != 0)

@@ -236,6 +236,7 @@ def convolve(
     out = shape_of(weight)[0]
     padded = padded.reshape(batch, groups, channels // groups, *padded.shape[2:])
     found = ring.zeros((batch, out, *count))
+    dense: Any
     if isinstance(weight, Factored):
         for first, second, *rest in weight.terms:
             shape = (-1, *(1 for _ in kernel))
@@ -256,8 +257,11 @@ def convolve(
                 )
             spread = np.repeat(sums, out // groups, axis=1)
             found = (found + spread * first.reshape(shape)) % a.p
+        dense = None if weight.rest is None else weight.rest.dense(a.p)
     else:
-        dense = ring.of(a, weight).reshape(groups, out // groups, channels // groups, *kernel)
+        dense = ring.of(a, weight)
+    if dense is not None:
+        dense = dense.reshape(groups, out // groups, channels // groups, *kernel)
         for at in _places(kernel):
             piece = _shifted(padded, at, count, stride, dilation).reshape(
                 batch, groups, channels // groups, -1

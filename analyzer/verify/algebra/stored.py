@@ -66,6 +66,8 @@ class Weights(Mutable):
     """Name that stands for each, for tied tensors."""
     known: Mapping[str, Array] = field(default_factory=dict)
     """Tensors with known values, such as integer buffers."""
+    most_dense: int = 0
+    """Most elements of a weight that is drawn without a pattern too."""
     _made: dict[str, Value] = field(default_factory=dict)
 
     def seen_by(self, a: Algebra) -> Weights:
@@ -87,7 +89,9 @@ class Weights(Mutable):
             raise UnknownError(f"no tensor {name}")
         if own not in self._made:
             self._made[own] = (
-                self.known[own] if own in self.known else drawn(own, self.shapes[own], self.a.seed)
+                self.known[own]
+                if own in self.known
+                else drawn(own, self.shapes[own], self.a.seed, self.most_dense)
             )
         return self._made[own]
 
