@@ -337,21 +337,19 @@ class Numbers:
 
         A mask in half precision that is a factor stands for the only large factor that is registered.
         """
-        found = self.of(array, is_new=is_new and not is_large(array).any(), is_half=False, prime=prime)
-        for value in np.unique(array[np.isfinite(array)]):
-            size, factor = abs(float(value)), None
-            if size >= LARGE:
-                factor = size
-                if is_new:
-                    self._factors.add(size)
-            elif is_half and size in _CLIPPED and len(self._factors) == 1:
+        flat = array.astype(np.float64).reshape(-1)
+        is_special = is_large(flat) | (is_half & np.isin(np.abs(flat), _CLIPPED))
+        found = self.of(np.where(is_special, 1.0, flat), is_new=is_new, is_half=is_half, prime=prime)
+        for value in np.unique(flat[is_special]).tolist():
+            factor = abs(value)
+            if factor < LARGE and len(self._factors) == 1:
                 (factor,) = self._factors
-            elif is_half and size and size not in self._known:
-                found[array == value] = self.of(value[None], is_new=is_new, is_half=True, prime=prime)[0]
-            if factor is not None:
-                element = _drawn_for(factor, prime)
-                found[array == value] = element if value > 0 else prime - element
-        return found
+            elif factor >= LARGE and is_new:
+                self._factors.add(factor)
+                self._masks.add(factor)
+            element = _drawn_for(factor, prime) if factor >= LARGE else element_of(factor, prime)
+            found[flat == value] = element if value > 0 else prime - element
+        return found.reshape(array.shape)
 
     def masks(self, array: npt.NDArray[Any], *, is_half: bool) -> tuple[bool, bool]:
         """Return whether a tensor has masks above, and below, all numbers."""

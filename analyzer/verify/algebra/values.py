@@ -559,11 +559,12 @@ class Algebra(Mutable):
         """Return the elements of a factor, which must be finite; a large number is no mask there."""
         if isinstance(value, (Field, Factored, Coded)) or value.dtype.kind != "f":
             return self.dense(value).elements
-        if np.isinf(value).any():
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, np.float32)
+        if np.isinf(array).any():
             raise UnknownError("an infinite factor")
-        if not self._masks(value):
+        if not self._masks(array):
             return self.dense(value).elements
-        array = np.asarray(value, np.float64)
         return self.numbers.factors(array, is_new=self.is_first, is_half=self.is_half, prime=self.prime)
 
     def invert(self, value: Value) -> Value:
