@@ -95,6 +95,11 @@ def ratio_of_large_choices(file: Tampered) -> None:
     file.end(file.add("Mul", OLD, file.add("Div", *choices)))
 
 
+def absorbed_digits(file: Tampered) -> None:
+    sums = file.add("Add", OLD, file.number(1 << 29))
+    file.end(file.add("Sub", sums, file.number(1 << 29)))
+
+
 def large_power(file: Tampered) -> None:
     roots = [
         file.add("Sqrt", file.add("Add", file.times(OLD, 0.0), file.number(each))) for each in (2e30, 1e30)
@@ -157,6 +162,7 @@ def tamper(exports: Exports, folder: Path, change: Callable[[Tampered], None], *
         difference_of_large_sums,
         ratio_of_large_bounds,
         ratio_of_large_choices,
+        absorbed_digits,
         large_power,
         minor_of_a_product,
     ],

@@ -163,6 +163,8 @@ _CLIPPED = (MOST_HALF, 1e4)
 _HEAD = 256
 LARGE = 1e30
 """Least magnitude of a mask, which erases a score: the lowest number in single precision, -1e38, minus infinity."""
+_ABSORBING = float(1 << 16)
+"""Least magnitude of a number that absorbs digits of another one."""
 _LEAST, _MOST = 1e-13, float(1 << 30)
 """Bounds between which numbers are read as roundings of simpler ones."""
 _ENDLESS = int(draw((1,), "infinity")[0])
@@ -351,9 +353,15 @@ class Numbers:
             found[flat == value] = element if value > 0 else prime - element
         return found.reshape(array.shape)
 
-    def masks(self, array: npt.NDArray[Any], *, is_half: bool) -> tuple[bool, bool]:
-        """Return whether a tensor has masks above, and below, all numbers."""
-        is_mask = is_large(array)
+    def masks(self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool) -> tuple[bool, bool]:
+        """Return whether a tensor has masks above, and below, all numbers.
+
+        So is a number that absorbs digits of any it is added to, unless it is registered.
+        """
+        is_mask = np.asarray(is_large(array))
+        if not is_new and (size := np.abs(array)).max(initial=0) >= _ABSORBING:
+            known = [each for each in self._known if abs(each) >= _ABSORBING]
+            is_mask |= (size >= _ABSORBING) & ~np.isin(array, known)
         if is_half and self._masks:
             is_mask |= np.isin(np.abs(array), _CLIPPED)
         return bool((is_mask & (array > 0)).any()), bool((is_mask & (array < 0)).any())

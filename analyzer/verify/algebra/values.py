@@ -307,7 +307,7 @@ class Algebra(Mutable):
         elements = self.numbers.of(array, is_new=self.is_first, is_half=self.is_half, prime=self.prime)
         if self.is_masking:
             return Field(elements)
-        above, below = self.numbers.masks(array, is_half=self.is_half)
+        above, below = self.numbers.masks(array, is_new=self.is_first, is_half=self.is_half)
         return Field(elements, masks=_ABOVE * above | _BELOW * below)
 
     @contextlib.contextmanager
@@ -325,7 +325,9 @@ class Algebra(Mutable):
             if isinstance(value, Field):
                 found |= value.masks
             elif is_known(value) and np.asarray(value).dtype.kind == "f":
-                above, below = self.numbers.masks(np.asarray(value), is_half=self.is_half)
+                above, below = self.numbers.masks(
+                    np.asarray(value), is_new=self.is_first, is_half=self.is_half
+                )
                 found |= _ABOVE * above | _BELOW * below
         return found
 
