@@ -19,14 +19,14 @@ from analyzer.text import format_many
 from analyzer.verify.algebra.changes import Change, find_changes, is_near, values_in
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import values_of
-from analyzer.verify.algebra.sides import Drawing, State, draw_programs, left_out
+from analyzer.verify.algebra.sides import Drawing, State, draw_programs, left_out, seeds_of
 from analyzer.verify.algebra.values import Factored, Field, is_known
 from analyzer.verify.algebra.watched import Print, print_of
 from analyzer.verify.record import Agreement, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.verify import local_path, name_node
 
-_SEEDS = (0, 1, 2)
-"""Seeds of the drawings that must agree."""
+_DRAWINGS = 3
+"""Number of drawings that must agree."""
 _MOST_LISTED = 8
 NO_SIZE = "decisions by sizes that PyTorch does not make"
 QUOTIENTS = "divisions that PyTorch does not do, such as by a sum without its epsilon"
@@ -52,8 +52,9 @@ def account_program(
     local_path(result.ledger)
     calls = _calls_of(result, file, against)
     numbers = Numbers()
+    model = result.ledger.model
     dropped = [line.name for line in result.parameters if line.line is Line.REMOVED_ZERO]
-    drawings = draw_programs(result.manifest, calls, _SEEDS, numbers, result.ledger.model, dropped)
+    drawings = draw_programs(result.manifest, calls, seeds_of(result, _DRAWINGS), numbers, model, dropped)
     states = [State(result, calls, drawing) for drawing in drawings]
     first = next((state for state in states if not state.is_same), states[0])
     changes, after = find_changes(first)

@@ -479,7 +479,7 @@ def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
         scale, zero = units
         return a.add(a.divide(look_up(a, table.of, index, axis), scale), zero)
     size = shape_of(table)[axis]
-    weights = Field(draw((1, size), "look up", size))
+    weights = Field(draw((1, size), "look up", size, a.seed))
     if len(shape_of(table)) == 2 and not axis:  # of a large table one sum, not all its rows
         whole = a.matmul(weights, table)
     else:

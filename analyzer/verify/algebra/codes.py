@@ -79,7 +79,7 @@ def rounded(a: Algebra, value: Value) -> list[Value]:
     scale = a.dense(a.gathered("step of codes", value, axes, keeps=False))
     zero_at = a.gathered("zero of codes", value, axes, keeps=False)
     # A product with the inverse is not recorded as a division: the range is never 0.
-    steps = a.multiply(value, Field(inverse(scale.elements)))
+    steps = a.multiply(value, Field(inverse(scale.elements, a.prime)))
     return [a.add(steps, zero_at), scale, zero_at]
 
 

@@ -2,8 +2,8 @@
 
 Sums, products and quotients of a program are computed exactly; any other function (`exp`, `erf`) is replaced by a
 random one, drawn by its name. Two programs that agree on random elements compute the same function, in whatever order
-they sum, except with a probability of about 1 in 2^31 for each drawing (Schwartz 1980, Zippel 1979; for programs of
-tensors: Wu et al., "Mirage", 2024).
+they sum, except with a probability of about 1 in 2^30 for each drawing (Schwartz 1980, Zippel 1979; for programs of
+tensors: Wu et al., "Mirage", 2024). Each drawing has its own prime, so that no constants hide a multiple of it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -18,12 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 Elements = npt.NDArray[np.uint64]
+Short = npt.NDArray[np.uint16]
 
 PRIME = 2_147_481_311
 """A prime below 2^31. In its field the primes to 37 have square roots, so the root of 1/8 is twice that of 1/32."""
+_ROOTED = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+_ALWAYS = (2, 3, 5, 7)
+"""Primes that have square roots in every field; they make up most sizes."""
+_LEAST_PRIME, _MOST_PRIME = 1 << 30, 1 << 31
+_WITNESSES = (2, 3, 5, 7)
+"""Bases for which Miller and Rabin's test is exact below 3.2 billion (Jaeschke 1993)."""
+_PART = 1 << 20
+"""Most elements of 16 bits that are widened at once."""
 
 _LOW = np.uint64((1 << 16) - 1)
-_P = np.uint64(PRIME)
 
 
 def key_of(*words: object) -> int:
@@ -32,9 +41,38 @@ def key_of(*words: object) -> int:
 
 
 def draw(shape: tuple[int, ...], *words: object) -> Elements:
-    """Draw random elements by words; none is zero."""
+    """Draw random elements by words, of any of the fields; none is zero."""
     generator = np.random.Generator(np.random.Philox(key=key_of(*words)))
-    return generator.integers(1, PRIME, size=shape, dtype=np.uint64)
+    return generator.integers(1, _LEAST_PRIME, size=shape, dtype=np.uint64)
+
+
+def draw_prime(sizes: Iterable[int], *words: object) -> int:
+    """Draw by words a prime between 2^30 and 2^31 in whose field the square roots of sizes, and of -1 no root, exist.
+
+    There are about 1.5 million for sizes of the factors 2, 3, 5 and 7; every other factor to 37 halves their number.
+
+    Args:
+        sizes: sizes of the weights. Scales are the roots of such sizes.
+        words: what the choice depends on.
+    """
+    whole = set(sizes)
+    rooted = [prime for prime in _ROOTED if prime in _ALWAYS or any(size % prime == 0 for size in whole)]
+    odd = {prime: {n * n % prime for n in range(1, prime)} for prime in rooted if prime > 2}
+    generator = np.random.Generator(np.random.Philox(key=key_of("prime", *words)))
+    while True:
+        for drawn in generator.integers(_LEAST_PRIME, _MOST_PRIME, size=1024):
+            found = int(drawn) | 7  # 7 modulo 8: 2 has a square root, -1 has none
+            # by quadratic reciprocity, q has a root modulo such a prime if -p has one modulo q
+            if all(
+                -found % q in squares if q % 4 == 3 else found % q in squares for q, squares in odd.items()
+            ) and _is_prime(found):
+                return found
+
+
+def _is_prime(number: int) -> bool:
+    """Whether an odd number below 3.2 billion, 3 modulo 4, is prime (Miller-Rabin)."""
+    half = number >> 1
+    return all(pow(base, half, number) in (1, number - 1) for base in _WITNESSES)
 
 
 def mixed(values: Elements, key: int) -> Elements:
@@ -47,50 +85,73 @@ def mixed(values: Elements, key: int) -> Elements:
     return made
 
 
-def power(values: Elements, exponent: int) -> Elements:
+def power(values: Elements, exponent: int, prime: int) -> Elements:
     """Raise to a power by squaring; the exponent is not negative."""
+    p = np.uint64(prime)
     found = np.ones_like(values)
     square = values
     while exponent:
         if exponent & 1:
-            found = found * square % _P
+            found = found * square % p
         exponent >>= 1
         if exponent:
-            square = square * square % _P
+            square = square * square % p
     return found
 
 
-def inverse(values: Elements) -> Elements:
+def inverse(values: Elements, prime: int) -> Elements:
     """Return the inverse of each element, by Fermat's little theorem; 0 for 0."""
-    return power(values, PRIME - 2)
+    return power(values, prime - 2, prime)
 
 
-def negative(values: Elements) -> Elements:
+def negative(values: Elements, prime: int) -> Elements:
     """Return the negative of each element."""
-    return (_P - values) % _P
+    p = np.uint64(prime)
+    return (p - values) % p
 
 
-def product(one: Elements, other: Elements) -> Elements:
+def product(one: Elements, other: Elements, prime: int) -> Elements:
     """Multiply matrices, batched as in `numpy.matmul`; exact up to 2^21 terms.
 
     Each element is split into 16 and 15 bits, whose products double precision sums exactly.
     """
+    p = np.uint64(prime)
     parts = [
         ((each >> np.uint64(16)).astype(np.float64), (each & _LOW).astype(np.float64))
         for each in (one, other)
     ]
     (a, b), (c, d) = parts
-    high = (a @ c).astype(np.uint64) % _P
-    middle = ((a @ d).astype(np.uint64) + (b @ c).astype(np.uint64)) % _P
-    low = (b @ d).astype(np.uint64) % _P
+    high = (a @ c).astype(np.uint64) % p
+    middle = ((a @ d).astype(np.uint64) + (b @ c).astype(np.uint64)) % p
+    low = (b @ d).astype(np.uint64) % p
     shift = np.uint64(1 << 16)
-    found: Elements = ((high * shift % _P + middle) * shift + low) % _P
+    found: Elements = ((high * shift % p + middle) * shift + low) % p
     return found
+
+
+def draw_short(shape: tuple[int, ...], *words: object) -> Short:
+    """Draw random elements of 16 bits by words."""
+    count = math.prod(shape)
+    raw = np.random.Philox(key=key_of(*words)).random_raw(-(-count // 4))
+    return raw.view(np.uint16)[:count].reshape(shape)
+
+
+def product_by_short(one: Elements, other: Short, prime: int) -> Elements:
+    """Multiply matrices, (..., n) by (n, m), where the elements of the second have 16 bits; exact up to 2^21 terms."""
+    p, shift = np.uint64(prime), np.uint64(16)
+    rows = one.reshape(-1, one.shape[-1])
+    halves = np.concatenate([rows >> shift, rows & _LOW]).astype(np.float64)
+    found = np.empty((rows.shape[0], other.shape[1]), np.uint64)
+    step = max(_PART // max(other.shape[0], 1), 1)
+    for start in range(0, other.shape[1], step):
+        sums = (halves @ other[:, start : start + step].astype(np.float64)).astype(np.uint64) % p
+        high, low = np.split(sums, 2)
+        found[:, start : start + step] = ((high << shift) + low) % p
+    return found.reshape(*one.shape[:-1], other.shape[1])
 
 
 # numbers
 
-_ROOTED = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 _PI_ROOT = int(draw((1,), "the root of pi")[0])
 """Random element that stands for the square root of pi, which no finite field contains."""
 _SINGLE = 1.2e-7
@@ -102,17 +163,24 @@ _CLIPPED = (MOST_HALF, 1e4)
 _HEAD = 256
 LARGE = 1e30
 """Least magnitude of a mask, which erases a score: the lowest number in single precision, -1e38, minus infinity."""
+_ABSORBING = float(1 << 16)
+"""Least magnitude of a number that absorbs digits of another one."""
 _LEAST, _MOST = 1e-13, float(1 << 30)
 """Bounds between which numbers are read as roundings of simpler ones."""
 _ENDLESS = int(draw((1,), "infinity")[0])
 
 
-def _of_fraction(value: Fraction) -> int:
-    return value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+def _of_fraction(value: Fraction, prime: int) -> int:
+    return value.numerator * pow(value.denominator, -1, prime) % prime
 
 
-def _root(value: Fraction) -> int | None:
-    """Return the square root of a fraction of small primes, which all have one in the field; None for other fractions.
+def _drawn_for(value: float, prime: int) -> int:
+    """Return the random element of a number that is read as no other."""
+    return key_of("number", value, prime) % prime
+
+
+def _root(value: Fraction, prime: int) -> int | None:
+    """Return the square root of a fraction of small primes that have one in the field; None for other fractions.
 
     None also for a fraction that is a square: its root is a fraction, which needs no rounding.
     """
@@ -120,11 +188,13 @@ def _root(value: Fraction) -> int | None:
         return None
     found = 1
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
-        for prime in _ROOTED:
-            while number % prime == 0:
-                number //= prime
-                root = pow(prime, (PRIME + 1) // 4, PRIME)
-                found = found * pow(root, sign, PRIME) % PRIME
+        for small in _ROOTED:
+            while number % small == 0:
+                number //= small
+                root = pow(small, (prime + 1) // 4, prime)
+                if root * root % prime != small:
+                    return None
+                found = found * pow(root, sign, prime) % prime
         if number != 1:
             return None
     return found
@@ -143,7 +213,7 @@ def _simple(value: float, most: int, tolerance: float) -> Fraction | None:
     return found if is_near else None
 
 
-def element_of(value: float) -> int:
+def element_of(value: float, prime: int = PRIME) -> int:
     """Return the element of a floating-point number, which is read as a simpler number rounded to single precision.
 
     Integers, short decimals and small fractions keep their value in the field; a root of a small fraction, or of its
@@ -159,42 +229,42 @@ def element_of(value: float) -> int:
     if math.isnan(value):
         raise ValueError("not a number")
     if abs(value) >= LARGE:
-        return _ENDLESS if value > 0 else PRIME - _ENDLESS
+        return _ENDLESS if value > 0 else prime - _ENDLESS
     if value == 0:
         return 0
     if value < 0:
-        return PRIME - element_of(-value)
+        return prime - element_of(-value, prime)
     single = float(np.float32(value)) or value
     if not _LEAST <= single < _MOST:
-        return key_of("number", single) % PRIME
+        return _drawn_for(single, prime)
     if is_plain(single):
-        return _of_fraction(Fraction(single))
-    size = _root_of_size(single)  # before decimals and fractions, of which one is near to any number
+        return _of_fraction(Fraction(single), prime)
+    size = _root_of_size(single, prime)  # before decimals and fractions, of which one is near to any number
     if size is not None:
         return size
     short = Fraction(f"{single:.6g}")
     if float(np.float32(float(short))) == single:
-        return _of_fraction(short)
+        return _of_fraction(short, prime)
     simple = _simple(single, 300, 0.0)
     if simple is not None:
-        return _of_fraction(simple)
-    for scale, unit in ((1.0, 1), (math.pi, pow(_PI_ROOT, -1, PRIME)), (1 / math.pi, _PI_ROOT)):
+        return _of_fraction(simple, prime)
+    for scale, unit in ((1.0, 1), (math.pi, pow(_PI_ROOT, -1, prime)), (1 / math.pi, _PI_ROOT)):
         squared = _simple(single * single * scale, 2048, 2 * _SINGLE)
-        root = None if squared is None else _root(squared)
+        root = None if squared is None else _root(squared, prime)
         if root is not None:
-            return root * unit % PRIME
+            return root * unit % prime
     fourth = _simple(single**4, 512, 4 * _SINGLE)
-    root = None if fourth is None else _root(fourth)
+    root = None if fourth is None else _root(fourth, prime)
     if root is not None:
-        return pow(root, (PRIME + 1) // 4, PRIME)
-    for scale, unit in ((1 / math.pi, _PI_ROOT * _PI_ROOT), (math.pi, pow(_PI_ROOT, -2, PRIME))):
+        return pow(root, (prime + 1) // 4, prime)
+    for scale, unit in ((1 / math.pi, _PI_ROOT * _PI_ROOT), (math.pi, pow(_PI_ROOT, -2, prime))):
         simple = _simple(single * scale, 64, _SINGLE)
         if simple is not None:
-            return _of_fraction(simple) * unit % PRIME
-    return key_of("number", single) % PRIME
+            return _of_fraction(simple, prime) * unit % prime
+    return _drawn_for(single, prime)
 
 
-def _root_of_size(value: float) -> int | None:
+def _root_of_size(value: float, prime: int) -> int | None:
     """Return a small integer, its inverse, or a square or fourth root of these.
 
     Means are divided by sizes, attention is scaled by the root of one, and queries and keys by the root of the scale.
@@ -202,9 +272,9 @@ def _root_of_size(value: float) -> int | None:
     for degree in (1, 2, 4):
         found = _simple(value**degree, 512, degree * _SINGLE)
         if found is not None and 1 in (found.numerator, found.denominator):
-            root = _of_fraction(found) if degree == 1 else _root(found)
+            root = _of_fraction(found, prime) if degree == 1 else _root(found, prime)
             if root is not None:
-                return pow(root, (PRIME + 1) // 4, PRIME) if degree == 4 else root
+                return pow(root, (prime + 1) // 4, prime) if degree == 4 else root
     return None
 
 
@@ -218,16 +288,29 @@ _MANY = 4_096
 """Largest number of distinct values in a tensor that are read as roundings of simpler numbers."""
 
 
+def is_large(array: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark the numbers that are masks wherever they are added."""
+    found: npt.NDArray[np.bool_] = np.abs(array) >= LARGE
+    return found
+
+
 class Numbers:
     """Elements for floating-point numbers; two numbers that differ only by rounding get the same element."""
 
     def __init__(self) -> None:
-        self._known: dict[float, int] = {}
+        self._known: dict[float, bool] = {}
+        """Whether a registered number has a random element, as one of very many in a tensor."""
         self._sorted: list[float] = []
-        self._halves: dict[float, int] = {}
+        self._halves: dict[float, float] = {}
+        self._made: dict[tuple[float, bool, int], int] = {}
+        self._masks: set[float] = set()
+        """Registered numbers that are masks, and those that were factors."""
+        self._factors: set[float] = set()
         self._is_stale = False
 
-    def of(self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool = False) -> Elements:
+    def of(
+        self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool = False, prime: int = PRIME
+    ) -> Elements:
         """Return the elements of a tensor.
 
         Args:
@@ -235,6 +318,7 @@ class Numbers:
             is_new: whether the numbers are registered; otherwise each takes the element of the nearest registered
                 number that is within rounding and has many binary digits.
             is_half: whether they may be other numbers that were rounded to half precision.
+            prime: the field.
 
         Raises:
             ValueError: a number is NaN.
@@ -242,35 +326,74 @@ class Numbers:
         values, places = np.unique(array.astype(np.float64), return_inverse=True)
         is_long = values.size > _MANY
         found = np.fromiter(
-            (self._one(float(value), is_new, is_long, is_half) for value in values), np.uint64, values.size
+            (self._one(float(value), is_new, is_long, is_half, prime) for value in values),
+            np.uint64,
+            values.size,
         )
         return found[places].reshape(array.shape)
 
-    def _one(self, value: float, is_new: bool, is_long: bool, is_half: bool) -> int:
+    def factors(
+        self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool = False, prime: int = PRIME
+    ) -> Elements:
+        """Return the elements of factors, as `of`; large ones are no masks here, and all different.
+
+        A mask in half precision that is a factor stands for the only large factor that is registered.
+        """
+        flat = array.astype(np.float64).reshape(-1)
+        is_special = is_large(flat) | (is_half & np.isin(np.abs(flat), _CLIPPED))
+        found = self.of(np.where(is_special, 1.0, flat), is_new=is_new, is_half=is_half, prime=prime)
+        for value in np.unique(flat[is_special]).tolist():
+            factor = abs(value)
+            if factor < LARGE and len(self._factors) == 1:
+                (factor,) = self._factors
+            elif factor >= LARGE and is_new:
+                self._factors.add(factor)
+                self._masks.add(factor)
+            element = _drawn_for(factor, prime) if factor >= LARGE else element_of(factor, prime)
+            found[flat == value] = element if value > 0 else prime - element
+        return found.reshape(array.shape)
+
+    def masks(self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool) -> tuple[bool, bool]:
+        """Return whether a tensor has masks above, and below, all numbers.
+
+        So is a number that absorbs digits of any it is added to, unless it is registered.
+        """
+        is_mask = np.asarray(is_large(array))
+        if not is_new and (size := np.abs(array)).max(initial=0) >= _ABSORBING:
+            known = [each for each in self._known if abs(each) >= _ABSORBING]
+            is_mask |= (size >= _ABSORBING) & ~np.isin(array, known)
+        if is_half and self._masks:
+            is_mask |= np.isin(np.abs(array), _CLIPPED)
+        return bool((is_mask & (array > 0)).any()), bool((is_mask & (array < 0)).any())
+
+    def _one(self, value: float, is_new: bool, is_long: bool, is_half: bool, prime: int) -> int:
         value = float(np.float32(value)) if abs(value) < LARGE else value  # both sides compute so
-        known = self._known.get(value)
+        known: float | None = value if value in self._known else None
         if known is None and not is_new and value and math.isfinite(value):
             known = self._near(value)
             if known is None and is_half:
                 known = self._halves.get(value)
             if known is None and is_half:
-                known = _half_root(value)
-        if known is None and is_half and abs(value) in _CLIPPED:
-            known = element_of(math.copysign(math.inf, value))
-        if known is None:
-            known = (
-                key_of("number", value) % PRIME
-                if is_long and abs(value) < LARGE and value
-                else element_of(value)
-            )
+                root = _half_root(value, prime)
+                if root is not None:
+                    return root
+        if is_new and abs(value) >= LARGE:
+            self._masks.add(value)
+        if known is None and is_half and abs(value) in _CLIPPED and self._masks:
+            known = math.copysign(math.inf, value)
+        found = value if known is None else known
+        is_random = self._known.get(found, is_long and abs(found) < LARGE and found != 0)
         if is_new and math.isfinite(value) and value and value not in self._known:
-            self._known[value] = known
+            self._known[value] = is_random
             with np.errstate(over="ignore"):
-                self._halves[float(np.float16(value))] = known
+                self._halves[float(np.float16(value))] = value
             self._is_stale = True
-        return known
+        key = found, is_random, prime
+        if key not in self._made:
+            self._made[key] = _drawn_for(found, prime) if is_random else element_of(found, prime)
+        return self._made[key]
 
-    def _near(self, value: float) -> int | None:
+    def _near(self, value: float) -> float | None:
         if self._is_stale:
             self._sorted = sorted(each for each in self._known if not is_plain(each))
             self._is_stale = False
@@ -279,10 +402,10 @@ class Numbers:
         best = min(near, key=lambda each: abs(each - value), default=None)
         if best is None or abs(best - value) > 2 * _SINGLE * abs(value):
             return None
-        return self._known[best]
+        return best
 
 
-def _half_root(value: float) -> int | None:
+def _half_root(value: float, prime: int) -> int | None:
     """Return the element of a half-precision scale of heads: 1 over an integer's square or fourth root."""
     if not 0 < value < 1:
         return None
@@ -290,8 +413,8 @@ def _half_root(value: float) -> int | None:
         whole = round(value**-degree)
         if 1 < whole <= _HEAD and float(np.float16(whole ** (-1 / degree))) == value:
             if degree == 4 and math.isqrt(whole) ** 2 == whole:
-                return element_of(math.isqrt(whole) ** -0.5)
-            root = _root(Fraction(1, whole))
+                return element_of(math.isqrt(whole) ** -0.5, prime)
+            root = _root(Fraction(1, whole), prime)
             if root is not None:
-                return root if degree == 2 else pow(root, (PRIME + 1) // 4, PRIME)
+                return root if degree == 2 else pow(root, (prime + 1) // 4, prime)
     return None

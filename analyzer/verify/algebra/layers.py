@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.records import Frozen
-from analyzer.verify.algebra.field import PRIME, key_of, mixed, product
+from analyzer.verify.algebra.field import key_of, mixed, product
 from analyzer.verify.algebra.values import (
     Algebra,
     Factored,
@@ -21,7 +21,6 @@ from analyzer.verify.algebra.values import (
     shape_of,
 )
 
-_P = np.uint64(PRIME)
 _HALF = number(0.5)
 
 
@@ -164,6 +163,7 @@ class _Ring(Frozen):
     """Sums and products over the field, or of real numbers if all operands are known."""
 
     is_real: bool
+    prime: int
 
     def of(self, a: Algebra, value: Value) -> Any:
         return np.asarray(value, np.float64) if self.is_real else a.dense(value).elements
@@ -173,10 +173,10 @@ class _Ring(Frozen):
 
     def less(self, values: Any) -> Any:
         """Reduce sums and products of two elements modulo the prime."""
-        return values if self.is_real else values % _P
+        return values if self.is_real else values % np.uint64(self.prime)
 
     def product(self, one: Any, other: Any) -> Any:
-        return np.matmul(one, other) if self.is_real else product(one, other)
+        return np.matmul(one, other) if self.is_real else product(one, other, self.prime)
 
     def made(self, values: Any) -> Value:
         return np.ascontiguousarray(values) if self.is_real else Field(np.ascontiguousarray(values))
@@ -229,17 +229,18 @@ def convolve(
 ) -> Value:
     """Convolve over any number of axes: (batch, channels, ...) by (channels out, channels / groups, ...)."""
     kernel = shape_of(weight)[2:]
-    ring = _Ring(is_known(value) and is_known(weight))
+    ring = _Ring(is_known(value) and is_known(weight), a.prime)
     padded = ring.of(a, _padded(a, value, pads))
     count = windows(padded.shape[2:], kernel, stride, dilation)
     batch, channels = padded.shape[:2]
     out = shape_of(weight)[0]
     padded = padded.reshape(batch, groups, channels // groups, *padded.shape[2:])
     found = ring.zeros((batch, out, *count))
+    dense: Any
     if isinstance(weight, Factored):
         for first, second, *rest in weight.terms:
             shape = (-1, *(1 for _ in kernel))
-            sums = (padded * second.reshape(shape) % _P).sum(axis=2, dtype=np.uint64) % _P
+            sums = (padded * second.reshape(shape) % a.p).sum(axis=2, dtype=np.uint64) % a.p
             for axis, vector in enumerate(rest):
                 ones = [1] * len(kernel)
                 ones[axis] = kernel[axis]
@@ -249,15 +250,18 @@ def convolve(
                 jump[axis], step[axis] = stride[axis], dilation[axis]
                 sums = (
                     sum(
-                        _shifted(sums, at, lengths, jump, step) * vector[at[axis]] % _P
+                        _shifted(sums, at, lengths, jump, step) * vector[at[axis]] % a.p
                         for at in _places(ones)
                     )
-                    % _P
+                    % a.p
                 )
             spread = np.repeat(sums, out // groups, axis=1)
-            found = (found + spread * first.reshape(shape)) % _P
+            found = (found + spread * first.reshape(shape)) % a.p
+        dense = None if weight.rest is None else weight.rest.dense(a.p)
     else:
-        dense = ring.of(a, weight).reshape(groups, out // groups, channels // groups, *kernel)
+        dense = ring.of(a, weight)
+    if dense is not None:
+        dense = dense.reshape(groups, out // groups, channels // groups, *kernel)
         for at in _places(kernel):
             piece = _shifted(padded, at, count, stride, dilation).reshape(
                 batch, groups, channels // groups, -1
@@ -281,7 +285,7 @@ def convolve_back(
 ) -> Value:
     """Apply a transposed convolution: (batch, channels, ...) by (channels, channels out / groups, ...)."""
     kernel = shape_of(weight)[2:]
-    ring = _Ring(is_known(value) and is_known(weight))
+    ring = _Ring(is_known(value) and is_known(weight), a.prime)
     elements = ring.of(a, value)
     batch, channels = elements.shape[:2]
     sizes = elements.shape[2:]
@@ -317,14 +321,14 @@ def max_pool(
         array = np.pad(np.asarray(value, np.float64), [(0, 0), (0, 0), *pads], constant_values=-np.inf)
         counts = windows(array.shape[2:], kernel, stride, dilation)
         return np.max([_shifted(array, at, counts, stride, dilation) for at in _places(kernel)], axis=0)
-    elements = mixed(a.dense(value).elements, key_of("max", "each")) % _P
+    elements = mixed(a.dense(value).elements, key_of("max", "each")) % a.p
     if set(dilation) == {1}:
-        sums = _window_sums(_Ring(is_real=False), elements, kernel, stride, pads)
+        sums = _window_sums(_Ring(is_real=False, prime=a.prime), elements, kernel, stride, pads)
     else:
         padded = a.dense(_padded(a, Field(elements), pads)).elements
         count = windows(padded.shape[2:], kernel, stride, dilation)
-        sums = sum(_shifted(padded, at, count, stride, dilation) for at in _places(kernel)) % _P
-    return Field(mixed(np.asarray(sums), key_of("max")) % _P)
+        sums = sum(_shifted(padded, at, count, stride, dilation) for at in _places(kernel)) % a.p
+    return Field(mixed(np.asarray(sums), key_of("max")) % a.p)
 
 
 def average_pool(
@@ -350,7 +354,7 @@ def average_pool(
         counted: part of the pads that may count; the rest only completes windows.
         divisor: divisor in place of the count.
     """
-    ring = _Ring(is_known(value))
+    ring = _Ring(is_known(value), a.prime)
     sums = ring.made(_window_sums(ring, ring.of(a, value), kernel, stride, pads))
     counted = pads if counted is None else counted
     if divisor is not None:

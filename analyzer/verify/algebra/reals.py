@@ -67,6 +67,8 @@ def real_of(value: Value) -> Array:
             for vector in term:
                 made = made[..., None] * (_reals(vector) * 1.7)
             whole = whole + made
+        if value.rest is not None:
+            whole = whole + value.rest.short.astype(np.float64) / 2.0**15 - 1.0
     elif isinstance(value, Field):
         whole = _reals(value.elements)
     elif isinstance(value, Coded):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,10 +18,19 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Line, Reconciliation
 from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.text import format_many
-from analyzer.verify.algebra.field import Numbers
+from analyzer.verify.algebra.field import Numbers, draw_prime, key_of
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
-from analyzer.verify.algebra.stored import Stored, Weights, as_stored, known_buffers
-from analyzer.verify.algebra.values import Array, Factored, Field, UnknownError, Value, is_known, shape_of
+from analyzer.verify.algebra.stored import MOST_READ, Stored, Weights, as_stored, known_buffers
+from analyzer.verify.algebra.values import (
+    Array,
+    Factored,
+    Field,
+    UnknownError,
+    Value,
+    is_known,
+    most_dense,
+    shape_of,
+)
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
 CODED = (Line.QUANTIZED, Line.BLOCK_QUANTIZED)
@@ -131,7 +142,7 @@ def draw_programs(
     Args:
         manifest: the shapes of parameters and buffers.
         calls: the program.
-        seeds: seeds of the drawings.
+        seeds: seeds of the drawings, each with its own prime.
         numbers: elements for floating-point numbers.
         model: the file, which may fix axes of inputs, or leave inputs out.
         dropped: parameters of zeros that the file does not have. They are zeros here too, as every vector of zeros is:
@@ -148,14 +159,16 @@ def draw_programs(
         for program_input in calls.inputs
     ]
     whole = [program_input.name for program_input in every if not program_input.dtype.is_floating]
+    sizes = {size for tensor in manifest.tensors for size in tensor.shape}
 
-    def draw(seed: int, inputs: Sequence[ProgramInput], known: Sequence[str]) -> Drawing:
-        a = Watched(seed, numbers)
+    def draw(seed: int, inputs: Sequence[ProgramInput], known: Sequence[str], dense: int = 0) -> Drawing:
+        a = Watched(seed, numbers, prime=draw_prime(sizes, seed))
         first = _first_names(manifest)
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
         names = {*dropped, *(tensor.name for tensor in manifest.tensors if _is_zero_vector(tensor))}
         zeros = {first[name]: np.zeros(shapes[name], np.float32) for name in names}
         weights = Weights(a, shapes, first, known_buffers(manifest) | zeros)
+        weights.most_dense = dense
         try:
             drawing = Drawing(Program(a, calls, weights, inputs_of(inputs, seed, known)), a, inputs)
         except UnknownError as error:
@@ -175,7 +188,8 @@ def draw_programs(
             other = draw(seeds[0], every, fewer)
             if other.is_whole:
                 known, drawing = fewer, other
-    found = [drawing]
+    dense = most_dense(_work_of(drawing, manifest))
+    found = [draw(seeds[0], every, known, dense) if dense else drawing]
     for seed, least in zip(seeds[1:], (False, True), strict=False):
         resized = _resized(every, fixed, least=least)
         other = draw(seed, resized or every, known)
@@ -186,6 +200,49 @@ def draw_programs(
         if resized is not None or not least:
             found.append(other)
     return found
+
+
+def _work_of(drawing: Drawing, manifest: Manifest) -> Counter[int]:
+    """Return how many numbers are multiplied by all weights of a size, by that size."""
+    found: Counter[int] = Counter()
+    for tensor in manifest.tensors:
+        found[tensor.numel] += tensor.numel * _DRAWN
+    for step in drawing.steps.values():
+        if step.name == "matmul":
+            weight = next((each for each in step.args if isinstance(each, Factored)), None)
+            if weight is not None:
+                rows = elements_in(step.value.shape) // weight.shape[0 if weight is step.args[0] else 1]
+                found[elements_in(weight.shape)] += elements_in(weight.shape) * rows
+    for each in drawing.program.calls.calls:
+        value = drawing.program.values.get(each.name)
+        if "conv" in each.operator and isinstance(value, Field) and len(each.args) > 1:
+            weight = drawing.program.argument(each.args[1])
+            if isinstance(weight, Factored):
+                windows = elements_in(value.shape) // weight.shape[0]
+                found[elements_in(weight.shape)] += elements_in(weight.shape) * windows * _CONVOLVED
+    return found
+
+
+def seeds_of(result: Reconciliation, count: int) -> list[int]:
+    """Return seeds of drawings, which depend on every number that a file computes with.
+
+    So a file cannot have constants that fit the numbers that are drawn for it. Only the elements of a large weight
+    are left out, as no operation takes them for numbers.
+    """
+    hasher = hashlib.blake2b()
+    weights = {line.key for line in result.entries if line.parameter is not None}
+    for graph in result.ledger.model.graphs:
+        for each in (graph.path, graph.inputs, graph.outputs, *graph.nodes):
+            hasher.update(repr(each).encode(errors="backslashreplace"))
+        for tensor in graph.tensors:
+            hasher.update(
+                f"{tensor.key} {tensor.dtype.name} {tensor.shape}".encode(errors="backslashreplace")
+            )
+            is_read = tensor.numel <= _SMALL or (tensor.numel <= MOST_READ and tensor.key not in weights)
+            array = tensor.payload.array() if is_read else None
+            if array is not None:
+                hasher.update(array.tobytes())
+    return [key_of(hasher.digest(), place) for place in range(count)]
 
 
 def left_out(graph: Graph, calls: Calls) -> list[str]:
@@ -324,7 +381,14 @@ class State(Mutable, dict=True):
         self.ledger = self.result.ledger
         self.graph = self.ledger.model.graphs[0]
         program = self.drawing.program
-        self.a = Watched(program.a.seed, program.a.numbers, is_first=False, is_half=_has_halves(self.result))
+        self.a = Watched(
+            program.a.seed,
+            program.a.numbers,
+            is_first=False,
+            is_half=_has_halves(self.result),
+            prime=program.a.prime,
+            products=program.a.products,
+        )
         self.deciding: set[int] = set() if self.before is None else self.before.deciding
         if self.before is None:
             weights = program.weights.seen_by(self.a)
@@ -555,6 +619,10 @@ class State(Mutable, dict=True):
 _MOST_NUMBERS = 1 << 28
 """Most elements of the values of a program that are kept, of 8 bytes each."""
 _OUTPUT = 1000
+_DRAWN, _CONVOLVED = 4, 3
+"""Time to draw an element, and to multiply one in a convolution, in those of a product of matrices."""
+_SMALL = 1 << 12
+"""Most elements of a weight that are read too."""
 
 
 def _is_idle(step: Step) -> bool:

@@ -33,7 +33,7 @@ from analyzer.verify.algebra.values import (
     shape_of,
 )
 
-_MOST = 1 << 22
+MOST_READ = 1 << 22
 """Largest number of elements of a constant that is read."""
 _SAMPLES = 64
 _NEAR = 1e-5
@@ -67,6 +67,8 @@ class Weights(Mutable):
     """Name that stands for each, for tied tensors."""
     known: Mapping[str, Array] = field(default_factory=dict)
     """Tensors with known values, such as integer buffers."""
+    most_dense: int = 0
+    """Most elements of a weight that is drawn without a pattern too."""
     _made: dict[str, Value] = field(default_factory=dict)
 
     def seen_by(self, a: Algebra) -> Weights:
@@ -88,7 +90,9 @@ class Weights(Mutable):
             raise UnknownError(f"no tensor {name}")
         if own not in self._made:
             self._made[own] = (
-                self.known[own] if own in self.known else drawn(own, self.shapes[own], self.a.seed)
+                self.known[own]
+                if own in self.known
+                else drawn(own, self.shapes[own], self.a.seed, self.most_dense)
             )
         return self._made[own]
 
@@ -251,7 +255,7 @@ class Stored(Mutable, dict=True):
             except UnknownError as error:
                 found = self._by_elements(tensor, [line.parameter], error)
             return self._scaled(found, line.decided_by) if _SCALED in line.decided_by else found
-        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        array = tensor.payload.array() if tensor.numel <= MOST_READ else None
         if array is None:
             raise UnknownError(f"{tensor.name}: its values were not read")
         if tensor.dtype.is_floating and tensor.numel > 1 and self._may_be_drawn(array):
@@ -290,7 +294,7 @@ class Stored(Mutable, dict=True):
         if len(owners) == 1 and (rows := self._by_rows(tensor, owners[0])) is not None:
             return rows
         arrays = [self.result.manifest.value(name) for name in owners]
-        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        array = tensor.payload.array() if tensor.numel <= MOST_READ else None
         if array is None or any(each is None or each.dtype != array.dtype for each in arrays):
             raise error
         numbers = np.concatenate([np.reshape(each, -1) for each in arrays if each is not None])
@@ -306,7 +310,7 @@ class Stored(Mutable, dict=True):
         table = next((each for each in self.result.manifest.parameters if name in each.names), None)
         if table is None or table.row_digests is None or not table.shape or tensor.dtype is not table.dtype:
             return None
-        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        array = tensor.payload.array() if tensor.numel <= MOST_READ else None
         if array is None or not array.size or array.shape[-1:] != table.shape[-1:]:
             return None
         known = decode_values(table.row_digests, np.dtype("<u8"))
@@ -328,7 +332,7 @@ class Stored(Mutable, dict=True):
         found = self.weights.of(name)
         if shape_of(found) == tensor.shape:
             return found
-        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        array = tensor.payload.array() if tensor.numel <= MOST_READ else None
         if array is None or (tensor.numel > 1 and tensor.dtype.is_floating):
             raise UnknownError(f"{tensor.name}: in another form than {name}")
         return array
@@ -399,7 +403,7 @@ class Stored(Mutable, dict=True):
     def _made_by_program(self, name: str, tensor: StoredTensor) -> Value | None:
         """Return the value with these numbers that the program computes from a parameter: w may be clamped first."""
         program = self.result.manifest.program
-        array = tensor.payload.array() if program is not None and tensor.numel <= _MOST else None
+        array = tensor.payload.array() if program is not None and tensor.numel <= MOST_READ else None
         if program is None or array is None:
             return None
         for value in program.values:

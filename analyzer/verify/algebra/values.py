@@ -7,36 +7,45 @@ large weight that is drawn as a sum of outer products of vectors, one along each
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.records import Frozen, Mutable
+from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.verify.algebra.field import (
     PRIME,
     Elements,
     Numbers,
+    Short,
     draw,
+    draw_short,
     inverse,
     key_of,
     mixed,
     negative,
     power,
     product,
+    product_by_short,
 )
 
-_P = np.uint64(PRIME)
 _MOST = 1 << 26
 """Largest number of elements of one value."""
 _SMALL = 1 << 10
 """Largest number of elements of a weight whose elements are drawn one by one."""
 PLAIN_BEYOND = 20.0
 """Threshold above which PyTorch's softplus returns its input (torch.nn.Softplus, threshold)."""
+_ABOVE, _BELOW = 1, 2
+_SATURATED = frozenset({"exp", "sigmoid", "tanh", "erf", "less", "equal", "isnan", "isinf"})
+"""Functions that map all masks of a sign to one number."""
 _RANK = 2
 """Number of outer products that make up a larger weight."""
+_MOST_WORK = 1 << 30
+"""Most products of numbers with elements that are drawn without a pattern."""
 
 
 class UnknownError(Exception):
@@ -59,6 +68,8 @@ class Field(Frozen):
     """For a comparison of a value with a large number: the value, which equals its softplus beyond that number."""
     exponent: Field | None = None
     """For powers of e: their exponent."""
+    masks: int = 0
+    """Whether elements may be masks: `_ABOVE` all numbers, `_BELOW` them, or both."""
     total_of: tuple[Field, tuple[int, ...], bool] | None = None
     """For a sum of powers of e: their exponent, the axes of the sum, and whether it keeps them."""
 
@@ -68,11 +79,60 @@ class Field(Frozen):
         return self.elements.shape
 
 
+class Rest(Frozen):
+    """Elements of 16 bits, times a vector along some axes."""
+
+    short: Short
+    scales: tuple[Elements | None, ...]
+    """Vector along each axis; None for ones."""
+
+    def moved(self, order: Sequence[int]) -> Rest:
+        """Permute the axes."""
+        return Rest(self.short.transpose(order), tuple(self.scales[axis] for axis in order))
+
+    def at(self, index: Any, axis: int) -> Rest:
+        """Take the elements at an index or slice of one axis, which stays one axis."""
+        whole = (*(slice(None) for _ in range(axis)), index)
+        scales = (
+            each[index] if at == axis and each is not None else each for at, each in enumerate(self.scales)
+        )
+        return Rest(self.short[whole], tuple(scales))
+
+    def scaled(self, vector: Elements, axis: int, p: np.uint64) -> Rest:
+        """Multiply by a vector along an axis."""
+        before = self.scales[axis]
+        made = np.broadcast_to(
+            vector % p if before is None else before * vector % p, (self.short.shape[axis],)
+        )
+        return Rest(self.short, tuple(made if at == axis else each for at, each in enumerate(self.scales)))
+
+    def dense(self, p: np.uint64) -> Elements:
+        """Return the elements."""
+        found = self.short.astype(np.uint64)
+        for axis, vector in enumerate(self.scales):
+            if vector is not None:
+                found = found * vector.reshape([-1 if at == axis else 1 for at in range(found.ndim)]) % p
+        return found
+
+    def equals(self, other: Rest | None) -> bool:
+        """Whether elements and vectors are equal."""
+        return (
+            other is not None
+            and (self.short is other.short or np.array_equal(self.short, other.short))
+            and all(
+                one is two or (one is not None and two is not None and np.array_equal(one, two))
+                for one, two in zip(self.scales, other.scales, strict=True)
+            )
+        )
+
+
 class Factored(Frozen):
     """A weight as a sum of terms; each is the outer product of its vectors, one along each axis."""
 
     terms: tuple[tuple[Elements, ...], ...]
     kind: str = "real"
+    rest: Rest | None = None
+    """Elements without a pattern that are added to the sum."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,8 +191,19 @@ def is_known(value: object) -> bool:
     return not isinstance(value, (Field, Factored, Coded, Stretch, Rows))
 
 
-def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
-    """Draw the weight of a name."""
+def drawn(name: str, shape: Sequence[int], seed: int, most_dense: int = 0) -> Value:
+    """Draw the weight of a name.
+
+    A sum of outer products is random enough for a computation in which each product has at most as many elements of
+    this weight as the sum has terms; all minors of more rows are 0. So elements without a pattern are added where time
+    allows.
+
+    Args:
+        name: the name.
+        shape: shape of the weight.
+        seed: seed of the drawing.
+        most_dense: most elements of a weight to which such elements are added.
+    """
     whole = tuple(shape)
     if math.prod(whole) <= _SMALL or len([size for size in whole if size > 1]) < 2:
         if math.prod(whole) > _MOST:
@@ -142,8 +213,26 @@ def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
         tuple(
             tuple(draw((size,), "weight", name, seed, rank, axis) for axis, size in enumerate(whole))
             for rank in range(_RANK)
-        )
+        ),
+        rest=Rest(draw_short(whole, "rest", name, seed), (None,) * len(whole))
+        if math.prod(whole) <= most_dense
+        else None,
     )
+
+
+def most_dense(work: Mapping[int, int]) -> int:
+    """Return the most elements of a weight that is drawn without a pattern too: small weights first.
+
+    Args:
+        work: numbers to multiply by all weights of a size, by that size.
+    """
+    found = total = 0
+    for size, each in sorted(work.items()):
+        total += each
+        if total > _MOST_WORK:
+            break
+        found = size
+    return found
 
 
 class Algebra(Mutable):
@@ -155,13 +244,35 @@ class Algebra(Mutable):
     """Whether constants are registered as new: on PyTorch's side, which is computed first."""
     is_half: bool = False
     """Whether stored numbers may be others that were rounded to half precision."""
+    prime: int = PRIME
+    products: dict[object, tuple[Short, Elements]] = field(default_factory=dict)
+    """Second operand, and product, of products with elements of 16 bits, by both operands."""
+
+    @property
+    def p(self) -> np.uint64:
+        """The prime, in the type of the elements."""
+        return np.uint64(self.prime)
+
+    is_masking: bool = False
+    """Whether an operation takes masks, and its result has none."""
 
     # from one form to another
 
     def dense(self, value: Value) -> Field:
-        """Return the value with every element as an element of the field."""
+        """Return the value with every element as an element of the field.
+
+        Raises:
+            UnknownError: an element is a mask. All masks of a sign are one element.
+        """
+        found = self.with_masks(value)
+        if found.masks:
+            raise UnknownError("numbers so large that they are masks")
+        return found
+
+    def with_masks(self, value: Value) -> Field:
+        """Return the value with every element as an element of the field, also of masks."""
         if isinstance(value, Field):
-            return value
+            return replace(value, masks=0) if value.masks and self.is_masking else value
         if isinstance(value, Factored):
             return self._dense(value)
         if isinstance(value, Coded):
@@ -178,8 +289,10 @@ class Algebra(Mutable):
         for term in value.terms:
             made = np.ones((), np.uint64)
             for vector in term:
-                made = made[..., None] * vector % _P
-            found = (found + made) % _P
+                made = made[..., None] * vector % self.p
+            found = (found + made) % self.p
+        if value.rest is not None:
+            found = (found + value.rest.dense(self.p)) % self.p
         return Field(found, value.kind)
 
     def _entered(self, array: Array) -> Field:
@@ -188,10 +301,35 @@ class Algebra(Mutable):
         if array.dtype.kind in "iu":
             if array.size and int(np.abs(array.astype(np.int64)).max()) >= 1 << 30:
                 raise UnknownError("integers of more than 30 bits")
-            return Field((array.astype(np.int64) % PRIME).astype(np.uint64), "whole")
+            return Field((array.astype(np.int64) % self.prime).astype(np.uint64), "whole")
         if array.dtype.kind != "f":
             raise UnknownError(f"numbers of type {array.dtype}")
-        return Field(self.numbers.of(array, is_new=self.is_first, is_half=self.is_half))
+        elements = self.numbers.of(array, is_new=self.is_first, is_half=self.is_half, prime=self.prime)
+        if self.is_masking:
+            return Field(elements)
+        above, below = self.numbers.masks(array, is_new=self.is_first, is_half=self.is_half)
+        return Field(elements, masks=_ABOVE * above | _BELOW * below)
+
+    @contextlib.contextmanager
+    def _masking(self) -> Iterator[None]:
+        before, self.is_masking = self.is_masking, True
+        try:
+            yield
+        finally:
+            self.is_masking = before
+
+    def _masks(self, *values: Value) -> int:
+        """Return the masks of all values."""
+        found = 0
+        for value in values:
+            if isinstance(value, Field):
+                found |= value.masks
+            elif is_known(value) and np.asarray(value).dtype.kind == "f":
+                above, below = self.numbers.masks(
+                    np.asarray(value), is_new=self.is_first, is_half=self.is_half
+                )
+                found |= _ABOVE * above | _BELOW * below
+        return found
 
     def same(self, one: Value, other: Value) -> bool:
         """Whether two values are equal, in shape and in every element."""
@@ -203,9 +341,12 @@ class Algebra(Mutable):
                 return bool(np.array_equal(a, b))
         if isinstance(one, Factored) and isinstance(other, Factored) and len(one.terms) == len(other.terms):
             pairs = zip(one.terms, other.terms, strict=True)
-            if all(np.array_equal(a, b) for mine, theirs in pairs for a, b in zip(mine, theirs, strict=True)):
+            is_rest_same = other.rest is None if one.rest is None else one.rest.equals(other.rest)
+            if is_rest_same and all(
+                np.array_equal(a, b) for mine, theirs in pairs for a, b in zip(mine, theirs, strict=True)
+            ):
                 return True
-        return bool(np.array_equal(self.dense(one).elements, self.dense(other).elements))
+        return bool(np.array_equal(self.with_masks(one).elements, self.with_masks(other).elements))
 
     # operations that only move elements
 
@@ -213,7 +354,8 @@ class Algebra(Mutable):
         """Apply numpy's function `moved` to a value of any kind; its result may not have many more elements."""
         value = self.dense(value) if isinstance(value, Coded) else value
         if isinstance(value, Field):
-            return Field(np.ascontiguousarray(moved(value.elements)), value.kind, is_place=value.is_place)
+            made = np.ascontiguousarray(moved(value.elements))
+            return Field(made, value.kind, is_place=value.is_place, masks=value.masks)
         if isinstance(value, Factored):
             return Field(np.ascontiguousarray(moved(self._dense(value).elements)), value.kind)
         return np.asarray(moved(np.asarray(value)))
@@ -222,7 +364,8 @@ class Algebra(Mutable):
         """Permute the axes."""
         if isinstance(value, Factored):
             order = [axis % len(value.shape) for axis in axes]
-            return Factored(tuple(tuple(term[axis] for axis in order) for term in value.terms), value.kind)
+            terms = tuple(tuple(term[axis] for axis in order) for term in value.terms)
+            return Factored(terms, value.kind, None if value.rest is None else value.rest.moved(order))
         return self.move(value, lambda each: np.transpose(each, axes))
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
@@ -240,12 +383,20 @@ class Algebra(Mutable):
         """Insert or remove axes of size 1; the factors on removed axes go to the first axis."""
         terms = []
         for term in value.terms:
-            lost = math.prod(int(vector[0]) for vector in term if vector.size == 1) % PRIME
+            lost = math.prod(int(vector[0]) for vector in term if vector.size == 1) % self.prime
             kept = iter([vector for vector in term if vector.size > 1])
             made = [next(kept) if size != 1 else np.ones(1, np.uint64) for size in sizes]
-            made[0] = made[0] * np.uint64(lost) % _P
+            made[0] = made[0] * np.uint64(lost) % self.p
             terms.append(tuple(made))
-        return Factored(tuple(terms), value.kind)
+        if value.rest is None:
+            return Factored(tuple(terms), value.kind)
+        gone = [each for each in value.rest.scales if each is not None and each.size == 1]
+        left = iter([each for each, size in zip(value.rest.scales, value.shape, strict=True) if size > 1])
+        scales = tuple(next(left) if size != 1 else None for size in sizes)
+        rest = Rest(value.rest.short.reshape(sizes), scales)
+        for vector in gone:
+            rest = rest.scaled(vector, 0, self.p)
+        return Factored(tuple(terms), value.kind, rest)
 
     def take(self, value: Value, index: Array, axis: int) -> Value:
         """Take the elements at known indices along an axis."""
@@ -260,15 +411,19 @@ class Algebra(Mutable):
                         for term in value.terms
                     ),
                     value.kind,
+                    None if value.rest is None else value.rest.at(index, axis),
                 )
             found = np.zeros((), np.uint64)
             for term in value.terms:
                 made = np.ones((), np.uint64)
                 for at, vector in enumerate(term):
                     piece = vector[index] if at == axis else vector
-                    made = made.reshape(*made.shape, *(1 for _ in piece.shape)) * piece % _P
+                    made = made.reshape(*made.shape, *(1 for _ in piece.shape)) * piece % self.p
                     self.bound(made.size)
-                found = (found + made) % _P
+                found = (found + made) % self.p
+            if value.rest is not None:
+                flat = value.rest.at(index.reshape(-1), axis).dense(self.p)
+                found = (found + flat.reshape(found.shape)) % self.p
             return Field(found, value.kind)
         return self.move(value, lambda each: np.take(each, index, axis=axis))
 
@@ -279,9 +434,13 @@ class Algebra(Mutable):
     def cut(self, value: Value, slices: Sequence[slice]) -> Value:
         """Return a part."""
         if isinstance(value, Factored):
+            rest = value.rest
+            for axis, part in enumerate(slices if rest is not None else ()):
+                rest = rest and rest.at(part, axis)
             return Factored(
                 tuple(tuple(v[part] for v, part in zip(term, slices, strict=True)) for term in value.terms),
                 value.kind,
+                rest,
             )
         return self.move(value, lambda each: each[tuple(slices)])
 
@@ -297,11 +456,21 @@ class Algebra(Mutable):
         values = [value for value in values if 0 not in shape_of(value)] or list(values[:1])
         if all(is_known(value) for value in values):
             return np.concatenate([np.asarray(value) for value in values], axis=axis)
-        if len(values) > 1 and all(isinstance(value, Factored) for value in values):
-            return self._concat(values, axis)  # type: ignore[arg-type]
-        parts = [self.dense(value) for value in values]
+        weights = [value for value in values if isinstance(value, Factored)]
+        if 1 < len(values) == len(weights):
+            rests = [value.rest for value in weights if value.rest is not None]
+            if not rests or (
+                len(rests) == len(weights) and _is_scaled_along(rests, axis % rests[0].short.ndim)
+            ):
+                return self._concat(weights, axis)
+        parts = [self.with_masks(value) for value in values]
         made = np.concatenate([part.elements for part in parts], axis=axis)
-        return Field(made, parts[0].kind, is_place=all(_is_place(value) for value in values))
+        return Field(
+            made,
+            parts[0].kind,
+            is_place=all(_is_place(value) for value in values),
+            masks=self._masks(*parts),
+        )
 
     def _concat(self, values: Sequence[Factored], axis: int) -> Factored:
         axis %= len(values[0].shape)
@@ -313,7 +482,8 @@ class Algebra(Mutable):
                 long[start : start + value.shape[axis]] = term[axis]
                 terms.append(tuple(long if at == axis else vector for at, vector in enumerate(term)))
             start += value.shape[axis]
-        return Factored(tuple(terms), values[0].kind)
+        rests = [value.rest for value in values if value.rest is not None]
+        return Factored(tuple(terms), values[0].kind, _joined(rests, axis) if rests else None)
 
     def bound(self, size: int) -> None:
         """Refuse a value that is too large.
@@ -326,9 +496,9 @@ class Algebra(Mutable):
 
     # arithmetic
 
-    def _both(self, one: Value, other: Value) -> tuple[Elements, Elements]:
+    def _both(self, one: Value, other: Value) -> tuple[Field, Field]:
         self.bound(math.prod(np.broadcast_shapes(shape_of(one), shape_of(other))))
-        return self.dense(one).elements, self.dense(other).elements
+        return self.with_masks(one), self.with_masks(other)
 
     def add(self, one: Value, other: Value) -> Value:
         """Add elementwise, with broadcasting."""
@@ -337,15 +507,20 @@ class Algebra(Mutable):
                 return np.add(*_like(one, other))
         a, b = self._both(one, other)
         kind = _kind(one, other)
-        return Field((a + b) % _P, "whole" if kind == "truth" else kind)
+        if a.masks | b.masks == _ABOVE | _BELOW:
+            raise UnknownError("a difference of numbers so large that they are masks")
+        made = (a.elements + b.elements) % self.p
+        return Field(made, "whole" if kind == "truth" else kind, masks=a.masks | b.masks)
 
     def negate(self, value: Value) -> Any:
         """Negate elementwise."""
         if is_known(value):
             return np.negative(np.asarray(value))
         if isinstance(value, Factored):
-            return self.scale(value, np.array([PRIME - 1], np.uint64), 0)
-        return Field(negative(self.dense(value).elements), self.dense(value).kind)
+            return self.scale(value, np.array([self.prime - 1], np.uint64), 0)
+        whole = self.with_masks(value)
+        masks = _BELOW * bool(whole.masks & _ABOVE) | _ABOVE * bool(whole.masks & _BELOW)
+        return Field(negative(whole.elements, self.prime), whole.kind, masks=masks)
 
     def subtract(self, one: Value, other: Value) -> Value:
         """Subtract elementwise, with broadcasting."""
@@ -358,10 +533,11 @@ class Algebra(Mutable):
         """Multiply a weight by a vector along one axis."""
         return Factored(
             tuple(
-                tuple(v * vector % _P if at == axis else v for at, v in enumerate(term))
+                tuple(v * vector % self.p if at == axis else v for at, v in enumerate(term))
                 for term in value.terms
             ),
             value.kind,
+            None if value.rest is None else value.rest.scaled(vector, axis, self.p),
         )
 
     def multiply(self, one: Value, other: Value) -> Value:
@@ -376,24 +552,29 @@ class Algebra(Mutable):
                 if len(sizes) < 2 and len(padded) == len(weight.shape):
                     axis = next((at for at, size in enumerate(padded) if size != 1), 0)
                     if padded[axis] in (1, weight.shape[axis]):
-                        return self.scale(weight, self.dense(by).elements.reshape(-1), axis)
+                        return self.scale(weight, self._factor(by).reshape(-1), axis)
         a, b = (self._factor(one), self._factor(other))
         self.bound(math.prod(np.broadcast_shapes(a.shape, b.shape)))
-        return Field(a * b % _P, _kind(one, other))
+        return Field(a * b % self.p, _kind(one, other))
 
     def _factor(self, value: Value) -> Elements:
-        """Return the elements of a factor, which must be finite."""
-        is_real = not isinstance(value, (Field, Factored, Coded)) and value.dtype.kind == "f"
-        if is_real and np.isinf(np.asarray(value)).any():
+        """Return the elements of a factor, which must be finite; a large number is no mask there."""
+        if isinstance(value, (Field, Factored, Coded)) or value.dtype.kind != "f":
+            return self.dense(value).elements
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, np.float32)
+        if np.isinf(array).any():
             raise UnknownError("an infinite factor")
-        return self.dense(value).elements
+        if not self._masks(array):
+            return self.dense(value).elements
+        return self.numbers.factors(array, is_new=self.is_first, is_half=self.is_half, prime=self.prime)
 
     def invert(self, value: Value) -> Value:
         """Return 1 / value."""
         if is_known(value):
             with np.errstate(all="ignore"):
                 return np.asarray(1 / _float(value))
-        return Field(inverse(self.dense(value).elements))
+        return Field(inverse(self.dense(value).elements, self.prime))
 
     def divide(self, one: Value, other: Value) -> Value:
         """Divide real numbers elementwise, with broadcasting."""
@@ -401,7 +582,7 @@ class Algebra(Mutable):
             with np.errstate(all="ignore"):
                 return np.divide(*_like(_float(one), _float(other)))
         if is_known(other):  # 1 / sqrt(2) is the inverse of sqrt(2)
-            return self.multiply(one, Field(inverse(self.dense(_float(other)).elements)))
+            return self.multiply(one, Field(inverse(self._factor(_float(other)), self.prime)))
         if isinstance(one, Field) and isinstance(other, Field) and other.total_of is not None:
             exponent, axes, keeps = other.total_of
             if exponent is one.exponent and keeps and len(axes) == 1:
@@ -419,7 +600,8 @@ class Algebra(Mutable):
             highest = array.max(axis, keepdims=True, initial=-np.inf)
             powers = self.function("exp", self.subtract(array, highest))
             return self.divide(powers, self.sum(powers, (axis,), keeps=True))
-        powers = self.function("exp", self.subtract(value, self.mean(value, (axis,), keeps=True)))
+        with self._masking():
+            powers = self.function("exp", self.subtract(value, self.mean(value, (axis,), keeps=True)))
         found = self.multiply(powers, self.invert(self.sum(powers, (axis,), keeps=True)))
         return Field(self.dense(found).elements, is_share=True)
 
@@ -434,10 +616,12 @@ class Algebra(Mutable):
             if number < 0 and _is_real(value):
                 return self.invert(self.raise_to(value, np.asarray(-number, np.float32)))
             if number.is_integer() and 0 <= number <= 64:
-                found = Field(power(self.dense(value).elements, int(number)))
+                found = Field(power(self.dense(value).elements, int(number), self.prime))
                 return found if _is_real(value) else Field(found.elements, "whole")
             if (2 * number).is_integer() and 0 <= number <= 64 and _is_real(value):
-                return Field(power(self.dense(self.function("sqrt", value)).elements, int(2 * number)))
+                return Field(
+                    power(self.dense(self.function("sqrt", value)).elements, int(2 * number), self.prime)
+                )
         if not _is_real(value):
             raise UnknownError("a power of integers")
         return self.function("pow", value, exponent)
@@ -458,20 +642,33 @@ class Algebra(Mutable):
         a, b = (a[None] if vector[0] else a), (b[:, None] if vector[1] else b)
         batch = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
         self.bound(batch * a.shape[-2] * b.shape[-1])
-        found = product(a, b)
+        found = product(a, b, self.prime)
         found = found[..., 0, :] if vector[0] else found
         return Field(found[..., 0] if vector[1] else found, _kind(one, other))
 
     def _times(self, rows_left: Elements, weight: Any) -> Value:
         """Return given @ weight; a factored weight takes one dot product and one outer product for each term."""
         if not isinstance(weight, Factored):
-            return Field(product(rows_left, self.dense(weight).elements))
+            return Field(product(rows_left, self.dense(weight).elements, self.prime))
         found = np.zeros((*rows_left.shape[:-1], weight.shape[1]), np.uint64)
         self.bound(found.size)
         for rows, columns in weight.terms:
-            sums = (rows_left * rows % _P).sum(axis=-1, dtype=np.uint64) % _P
-            found = (found + sums[..., None] * columns) % _P
+            sums = (rows_left * rows % self.p).sum(axis=-1, dtype=np.uint64) % self.p
+            found = (found + sums[..., None] * columns) % self.p
+        if weight.rest is not None:
+            left, right = weight.rest.scales
+            rows_left = rows_left if left is None else rows_left * left % self.p
+            added = self._by_short(rows_left, weight.rest.short)
+            found = (found + (added if right is None else added * right)) % self.p
         return Field(found)
+
+    def _by_short(self, rows_left: Elements, short: Short) -> Elements:
+        """Return given @ short; both sides of most files compute the same, which is kept."""
+        rows = np.ascontiguousarray(rows_left)
+        key = rows.shape, hashlib.blake2b(rows.tobytes()).digest(), *_place_of(short)
+        if key not in self.products:
+            self.products[key] = short, product_by_short(rows, short, self.prime)
+        return self.products[key][1]
 
     def sum(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Any:
         """Sum over axes."""
@@ -479,7 +676,7 @@ class Algebra(Mutable):
             array = np.asarray(value)
             return np.sum(array, axis=tuple(axes), keepdims=keeps, dtype=_sum_type(array))
         dense = self.dense(value)
-        found = dense.elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
+        found = dense.elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % self.p
         total_of = None
         if isinstance(value, Field) and value.exponent is not None:
             total_of = value.exponent, tuple(axis % len(value.shape) for axis in axes), keeps
@@ -505,8 +702,10 @@ class Algebra(Mutable):
         first = values[0]
         if name == "log" and isinstance(first, Field) and first.total_of is not None:
             return self._log_of_total(*first.total_of)
-        key = key_of(name, settings)
-        dense = [self.dense(value).elements for value in values]
+        key = key_of(name, settings, self.prime)
+        is_saturated = name in _SATURATED or (name == "relu" and self._masks(first) == _BELOW)
+        read = self.with_masks if is_saturated else self.dense
+        dense = [read(value).elements for value in values]
         self.bound(math.prod(np.broadcast_shapes(*(each.shape for each in dense))))
         found: Elements = np.full((), key, np.uint64)
         for place, each in enumerate(dense):
@@ -515,34 +714,50 @@ class Algebra(Mutable):
         kind = "truth" if name in _TRUTHS else "whole" if name in _WHOLE else "real"
         guarded = first if name == "isnan" and isinstance(first, Field) and first.is_share else None
         exponent = first if name == "exp" and isinstance(first, Field) else None
-        return Field(found % _P, kind, guarded=guarded, is_place=kind == "whole", exponent=exponent)
+        return Field(found % self.p, kind, guarded=guarded, is_place=kind == "whole", exponent=exponent)
 
     def _log_of_total(self, exponent: Field, axes: Sequence[int], keeps: bool) -> Value:
         """Compute log(sum(exp(x))): if a number is added to all x, it is added to the result."""
-        mean = self.mean(exponent, axes, keeps=True)
-        powers = Field(self.dense(self.function("exp", self.subtract(exponent, mean))).elements)
-        rest = self.function("log", self.sum(powers, axes, keeps=keeps))
-        return self.add(mean if keeps else self.mean(exponent, axes, keeps=False), rest)
+        with self._masking():
+            mean = self.mean(exponent, axes, keeps=True)
+            powers = Field(self.dense(self.function("exp", self.subtract(exponent, mean))).elements)
+            rest = self.function("log", self.sum(powers, axes, keeps=keeps))
+            return self.add(mean if keeps else self.mean(exponent, axes, keeps=False), rest)
 
     def symmetric(self, name: str, one: Value, other: Value) -> Value:
         """Apply a random function whose two operands may be exchanged."""
-        return self.function(name, self.add(one, other), self.multiply(one, other))
+        masks = self._masks(one), self._masks(other)
+        if not any(masks):
+            return self.function(name, self.add(one, other), self.multiply(one, other))
+        near, far = (_ABOVE, _BELOW) if name == "max" else (_BELOW, _ABOVE)
+        left = (masks[0] | masks[1]) & near | masks[0] & masks[1] & far
+        with self._masking():
+            a, b = (self.dense(each).elements for each in (one, other))
+            found = self.function(name, Field((a + b) % self.p), Field(a * b % self.p))
+        return replace(self.dense(found), masks=left)
 
     def gathered(self, name: str, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
         """Apply a random function of all elements along some axes, in any order: the maximum, the minimum."""
-        elements = mixed(self.dense(value).elements, key_of(name, "each")) % _P
-        sums = elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
-        return Field(mixed(sums, key_of(name)) % _P, self.dense(value).kind if name in _CHOOSING else "real")
+        elements = mixed(self.dense(value).elements, key_of(name, "each")) % self.p
+        sums = elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % self.p
+        return Field(
+            mixed(sums, key_of(name)) % self.p, self.dense(value).kind if name in _CHOOSING else "real"
+        )
 
     def ordered(self, name: str, value: Value, axis: int, count: int, settings: object = ()) -> Value:
         """Apply a random function of the elements along an axis in order, with `count` results: a sort, a lookup."""
-        elements = np.moveaxis(self.dense(value).elements, axis, -1)
+        whole = self.with_masks(value)
+        elements = np.moveaxis(whole.elements, axis, -1)
         weights = draw((elements.shape[-1],), name, "places")
-        rows = (mixed(elements, key_of(name, "each")) % _P * weights % _P).sum(axis=-1, dtype=np.uint64) % _P
+        rows = (mixed(elements, key_of(name, "each")) % self.p * weights % self.p).sum(
+            axis=-1, dtype=np.uint64
+        ) % self.p
         slots = draw((count,), name, "results", settings)
-        made = mixed(rows[..., None] * np.uint64(3) + slots, key_of(name, settings)) % _P
+        made = mixed(rows[..., None] * np.uint64(3) + slots, key_of(name, settings)) % self.p
         kind = "whole" if name in _WHOLE else "real"
-        return Field(np.ascontiguousarray(np.moveaxis(made, -1, axis)), kind, is_place=kind == "whole")
+        masks = whole.masks if kind == "real" else 0
+        made = np.ascontiguousarray(np.moveaxis(made, -1, axis))
+        return Field(made, kind, is_place=kind == "whole", masks=masks)
 
     # choices
 
@@ -562,17 +777,19 @@ class Algebra(Mutable):
             if not chosen.any():
                 return self.expand(other, np.broadcast_shapes(chosen.shape, shape_of(one), shape_of(other)))
             a, b = self._both(one, other)
-            return Field(np.where(chosen, a, b), _kind(one, other))
+            made = np.where(chosen, a.elements, b.elements)
+            return Field(made, _kind(one, other), masks=a.masks | b.masks)
         guarded = condition.guarded if isinstance(condition, Field) else None
         if guarded is not None and is_known(one) and not np.asarray(one).any() and self.same(guarded, other):
             return other
         if self._is_softplus(condition, one, other):
             return other
         true_weight = self.dense(condition).elements
-        false_weight = (np.uint64(1) + negative(true_weight)) % _P
+        false_weight = (np.uint64(1) + negative(true_weight, self.prime)) % self.p
         a, b = self._both(one, other)
         self.bound(math.prod(np.broadcast_shapes(true_weight.shape, a.shape, b.shape)))
-        return Field((true_weight * a + false_weight * b) % _P, _kind(one, other))
+        made = (true_weight * a.elements + false_weight * b.elements) % self.p
+        return Field(made, _kind(one, other), masks=a.masks | b.masks)
 
     def _is_softplus(self, condition: Value, one: Value, other: Value) -> bool:
         """Whether a choice is a softplus times any factor: w * c where w is large, and softplus(w) * c elsewhere."""
@@ -587,7 +804,8 @@ class Algebra(Mutable):
         for end in (1, argument_elements.size):  # the first element decides nearly all choices
             made = self.dense(Algebra.function(self, "softplus", Field(argument_elements[:end]))).elements
             if not np.array_equal(
-                made * identity_branch[:end] % _P, softplus_branch[:end] * argument_elements[:end] % _P
+                made * identity_branch[:end] % self.p,
+                softplus_branch[:end] * argument_elements[:end] % self.p,
             ):
                 return False
         return bool(argument_elements.size and argument_elements.all())
@@ -599,7 +817,8 @@ class Algebra(Mutable):
         if name == "equal" and {_kind(one, one), _kind(other, other)} == {"truth"}:
             return self.invert_truth(self.combine("xor", one, other))
         if name == "equal":
-            return self.function("equal", self.multiply(*(self.subtract(one, other),) * 2))
+            with self._masking():
+                return self.function("equal", self.multiply(*(self.subtract(one, other),) * 2))
         if name == "not_equal":
             return self.invert_truth(self.compare("equal", one, other))
         if name in ("greater", "greater_equal"):
@@ -709,6 +928,29 @@ _WHOLE = frozenset({"argmax", "argmin", "topk-places", "quotient of places"})
 """Functions that return indices: integers that are never negative."""
 _CHOOSING = frozenset({"max", "min"})
 """Reductions that return one of their elements."""
+
+
+def _place_of(array: Array) -> tuple[int, ...]:
+    """Return where the elements of an array are in memory; they must be kept there."""
+    return array.__array_interface__["data"][0], *array.shape, *array.strides
+
+
+def _is_scaled_along(rests: Sequence[Rest], axis: int) -> bool:
+    """Whether the elements are multiplied along no axis but one."""
+    return all(each is None for rest in rests for at, each in enumerate(rest.scales) if at != axis)
+
+
+def _joined(rests: Sequence[Rest], axis: int) -> Rest:
+    short = np.concatenate([rest.short for rest in rests], axis=axis)
+    scales: list[Elements | None] = [None] * short.ndim
+    if any(rest.scales[axis] is not None for rest in rests):
+        vectors = (
+            np.ones(rest.short.shape[axis], np.uint64) if vector is None else vector
+            for rest in rests
+            for vector in rest.scales[axis : axis + 1]
+        )
+        scales[axis] = np.concatenate(list(vectors))
+    return Rest(short, tuple(scales))
 
 
 def _is_place(value: Value) -> bool:
