@@ -509,3 +509,15 @@ def test_with_known_numbers_a_node_gives_what_onnx_gives(
 
     for one, other in zip(found, expected, strict=False):
         np.testing.assert_allclose(np.asarray(one), other, rtol=2e-5, atol=2e-5)
+
+
+def test_a_weight_without_a_pattern_has_minors_and_multiplies_as_written_out(a: Algebra) -> None:
+    weight = drawn("w", (64, 96), 0, most_dense=64 * 96)
+    x = Field(draw((3, 64), "x"))
+
+    found = a.matmul(x, a.multiply(weight, Field(draw((96,), "scale"))))
+
+    rows = a.dense(weight).elements.astype(object) * draw((96,), "scale").astype(object)
+    assert np.array_equal(elements(a, found), (x.elements.astype(object) @ rows % PRIME).astype(np.uint64))
+    (p, q, r), (s, t, u), (v, w, z) = elements(a, found)[:, :3].astype(object)
+    assert (p * (t * z - u * w) - q * (s * z - u * v) + r * (s * w - t * v)) % PRIME
