@@ -18,7 +18,7 @@ from analyzer.model.content import SAMPLES, digest, encode_values, is_constant_f
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.reconciliation.verdict import remark_program
 from analyzer.records import replace
-from analyzer.verify.algebra.account import QUOTIENTS, account_program
+from analyzer.verify.algebra.account import NO_SIZE, QUOTIENTS, account_program
 from analyzer.verify.record import Difference, First, Verdict, VerifyReport
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def compare_with_program(report: VerifyReport, result: Reconciliation, file: str
     """Compare a file with PyTorch's program after its runs agree, and report any difference, however small.
 
     Nothing changes where the runs disagree, there is no program, or no difference is certain. In the last case other
-    divisors are still reported, as runs on numbers without a zero do not test them; not of rounded numbers, whose cost
-    is reported instead.
+    divisors and decisions by sizes are still reported, as runs at these sizes and on numbers without a zero do not test
+    them; not of rounded numbers, whose cost is reported instead.
 
     Args:
         report: report of the runs.
@@ -50,7 +50,11 @@ def compare_with_program(report: VerifyReport, result: Reconciliation, file: str
     if found.first is None:
         if report.costs is not None:
             return report
-        unproven = [each.removeprefix("not proven: ") for each in found.uncovered if QUOTIENTS in each]
+        unproven = [
+            each.removeprefix("not proven: ")
+            for each in found.uncovered
+            if QUOTIENTS in each or NO_SIZE in each
+        ]
         return replace(report, uncovered=(*report.uncovered, *unproven))
     differing = {each.name for each in found.outputs if each.agreement.verdict is Verdict.DIFFERS}
     outputs = tuple(
