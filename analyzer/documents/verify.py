@@ -49,10 +49,10 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
 
 
 REFUSED = "sizes that the file declares and does not run: "
+"""Beginning of an entry of `uncovered` about sizes that the other side takes and MODEL does not run."""
 
 EMPTIED = "outputs of which codes leave nothing: "
 """Beginning of an entry of `uncovered` about an output that is lost where MODEL rounds to codes."""
-"""Beginning of an entry of `uncovered` about sizes that the other side takes and MODEL does not run."""
 
 OTHER_WEIGHTS = "the weights of "
 """Beginning of an entry of `uncovered` that says that the file does not balance against SOURCE."""

@@ -173,8 +173,9 @@ class Bench:
         self.fed: list[Fed] = []
         self.failed: list[str] = []
         self.unfit: list[str] = []
-        self.emptied: list[str] = []
         """Sizes that the file declares and the other side takes, each with the reason why the file does not run."""
+        self.emptied: list[str] = []
+        """Outputs of which dynamic quantizers leave nothing, each with the signal to error."""
         self.feeds: list[dict[str, Array]] = []
         self.worst_run = 0
         self.makers = {name: node for node in self.graph.nodes for name in node.outputs}
