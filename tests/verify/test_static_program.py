@@ -387,6 +387,24 @@ def length_beyond_64(model: onnx.ModelProto) -> str:
     )
 
 
+def decision_in_a_function(model: onnx.ModelProto) -> str:
+    """Give the length to a function that decides by it."""
+    body = [
+        helper.make_node("Constant", [], ["least"], value_int=64),
+        helper.make_node("Greater", ["count", "least"], ["is_long"]),
+        helper.make_node("Cast", ["is_long"], ["one"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["given", "one"], ["made"]),
+    ]
+    opsets = [helper.make_opsetid("", 20)]
+    model.functions.append(
+        helper.make_function("local", "Decide", ["given", "count"], ["made"], body, opsets)
+    )
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    return add_behind(
+        model, *length(model), helper.make_node("Decide", ["before", "n"], ["t0"], domain="local")
+    )
+
+
 def nothing_over_nothing(model: onnx.ModelProto) -> str:
     """Multiply by id / id: 1 for every word except id 0, which gives NaN."""
     name = model.graph.output[0].name
@@ -447,6 +465,7 @@ def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> Non
         row_of_a_table,
         length_cut_to_integers,
         length_beyond_64,
+        decision_in_a_function,
         nothing_over_nothing,
         function_of_another_name,
     ],

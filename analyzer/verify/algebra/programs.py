@@ -452,7 +452,7 @@ class File(Mutable, dict=True):
         if called is not None and (node.is_standard or is_runtime_domain(node.domain)):
             raise UnknownError(f"a function in place of the standard {node.op_type}")
         if called is not None:
-            return self._call(self._graphs[called], operands, depth)
+            return self._call(self._graphs[called], node, operands, depth)
         if node.op_type == "If" and node.place in self._inside:
             return self._choose(node, operands[0], scope, depth)
         if node.place in self._inside:
@@ -478,9 +478,16 @@ class File(Mutable, dict=True):
             return np.asarray(node.integers["value_int"], np.int64)
         raise UnknownError("a constant that is no tensor")
 
-    def _call(self, graph: Graph, arguments: Sequence[Value | None], depth: int) -> list[Value | None]:
+    def _call(
+        self, graph: Graph, node: Node, arguments: Sequence[Value | None], depth: int
+    ) -> list[Value | None]:
         if depth >= _DEEPEST:
             raise UnknownError("functions nested too deeply")
+        for names in (
+            self._sized,
+            self._decided,
+        ):  # those of all graphs together: a function's inputs may be sizes
+            names.update(own for own, name in zip(graph.inputs, node.inputs, strict=False) if name in names)
         scope = {
             name: value for name, value in zip(graph.inputs, arguments, strict=False) if value is not None
         }
