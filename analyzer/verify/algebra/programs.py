@@ -257,7 +257,8 @@ _PARTS: Mapping[str, Callable[[Program, Call], Value | None]] = {
 
 
 def _is_empty(value: Value | None) -> bool:
-    return value is not None and 0 in shape_of(value)
+    """Whether a tensor has no element; a sequence of tensors may have."""
+    return any(0 in shape_of(each) for each in values_of(value))
 
 
 def _is_real_type(node: Node) -> bool:
