@@ -415,7 +415,7 @@ class File(Mutable, dict=True):
             self._sized.update(outputs)
             return
         is_decided = not self._decided.isdisjoint(node.inputs)
-        if all(is_known(value) for value in results if value is not None):
+        if all(map(is_known, values_of(results))):
             if not self._sized.isdisjoint(node.inputs):
                 self._sized.update(outputs)
                 is_decided = is_decided or self._is_deciding(node, operands)
