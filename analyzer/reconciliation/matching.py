@@ -200,6 +200,8 @@ def match_deduplicated(books: Books) -> None:
             continue
         for entry in holders.get((parameter.numel, samples.tobytes()), ()):
             evidence = _find_reading_evidence(books, entry, parameter, parameter_counts[entry.tensor.key])
+            if evidence is None and books.is_dropped_zero(parameter):
+                evidence = "traced-zero"
             fit = books.contents.fit(entry, parameter) if evidence else None
             if fit is not None:
                 books.merge(parameter, entry, Line.DEDUPLICATED, f"{fit.evidence}+{evidence}", fit.error)
