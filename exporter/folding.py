@@ -80,6 +80,9 @@ def find_folding(layer: fx.Node) -> Folding | None:
     (norm,) = layer.users
     if operator_name(norm.target) not in _NORMS:
         return None
+    made = layer.meta.get("val")
+    if name == "linear" and (not isinstance(made, torch.Tensor) or made.ndim != 2):
+        return None  # the normalization's channels are the second axis, and those of the layer the last
     own, behind = _arguments(layer), _arguments(norm)
     is_transposed = name in _TRANSPOSED or bool(own.get("transposed"))
     is_grouped = is_transposed and own.get("groups", 1) != 1

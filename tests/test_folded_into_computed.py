@@ -31,6 +31,7 @@ class Net(nn.Module):
         torch.manual_seed(0)
         self.kind, self.conv, self.norm = kind, nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
         self.up, self.up_norm = parametrizations.weight_norm(nn.ConvTranspose2d(8, 4, 2)), nn.BatchNorm2d(4)
+        self.rows, self.rows_norm = parametrizations.weight_norm(nn.Linear(5, 6)), nn.BatchNorm1d(8)
         self.last, self.last_norm = parametrizations.weight_norm(nn.Linear(4, 6)), nn.BatchNorm1d(6)
         if kind == "direction":
             parametrizations.weight_norm(self.conv)
@@ -54,6 +55,7 @@ class Net(nn.Module):
         else:
             x = self.conv(x)
         x = self.norm(x).relu()
+        x = x + self.rows_norm(self.rows(x[:, :, 0, :5])).mean((1, 2), keepdim=True)[..., None]  # of rows, not features
         x = self.up_norm(self.up(x)).relu().mean((2, 3))
         return self.last_norm(self.last(x))
 
