@@ -23,35 +23,14 @@ from analyzer.verify.algebra.stored import Stored, Weights
 from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, is_known, shape_of
 
 _SIZES = ("Shape", "Size")
-_ADDING = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Neg",
-    "Pow",
-    "Sqrt",
-    "Reciprocal",
-    "Exp",
-    "Log",
-    "Sin",
-    "Cos",
-    "Sum",
-    "ReduceProd",
+_SMOOTH = frozenset(
+    {
+        *("Add", "Sub", "Mul", "Neg", "Pow", "Sqrt", "Reciprocal", "Exp", "Log", "Sin", "Cos"),
+        *("Sum", "ReduceProd", "CumSum", "MatMul", "Einsum", "Trilu", "Unique"),
+        *("Concat", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+        *("Slice", "Split", "Tile", "ConstantOfShape", "Range"),
+    }
 )
-_PLACING = (
-    "Concat",
-    "Expand",
-    "Flatten",
-    "Identity",
-    "Reshape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-)
-_MAKING = ("ConstantOfShape", "Range", "Tile", "Trilu", "MatMul", "Einsum", "CumSum", "Unique")
-_SMOOTH = frozenset({*_ADDING, *_PLACING, *_MAKING})
 """Operators that make no decision of a size: any other one may turn it into one."""
 _ALWAYS_KNOWN = frozenset(
     {"CastLike", "ConstantOfShape", "Expand", "IsInf", "IsNaN", "Reshape", "Shape", "Size"}
@@ -352,9 +331,8 @@ class File(Mutable, dict=True):
         stored = {tensor.name: tensor for tensor in graph.tensors if tensor.carrier in NAMED}
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         for name, tensor in stored.items():
-            if (
-                name not in scope or graph.parent is not None
-            ):  # in a body its own tensor hides a value outside
+            is_inner = graph.parent is not None  # there its own tensor hides a value outside
+            if name not in scope or is_inner:
                 scope.pop(name, None)
                 try:
                     scope[name] = self.stored.of(tensor)
@@ -484,10 +462,7 @@ class File(Mutable, dict=True):
     ) -> list[Value | None]:
         if depth >= _DEEPEST:
             raise UnknownError("functions nested too deeply")
-        for names in (
-            self._sized,
-            self._decided,
-        ):  # those of all graphs together: a function's inputs may be sizes
+        for names in (self._sized, self._decided):  # a function is told which of its inputs are sizes
             names.update(own for own, name in zip(graph.inputs, node.inputs, strict=False) if name in names)
         scope = {
             name: value for name, value in zip(graph.inputs, arguments, strict=False) if value is not None
