@@ -35,6 +35,10 @@ KIND = "onnxledger-manifest"
 PROGRAM = "%"
 """Prefix of the names of values in PyTorch's program, as in printed graphs; no parameter name begins with it."""
 
+PRODUCT, FOLDED, FOLDED_BIAS = "product", "folded", "folded_bias"
+"""Last parts of the names of values that no call makes, after the name of a call: the product of a layer without its
+bias; the weight and the bias of a layer together with the batch normalization behind it."""
+
 
 class Content(Frozen):
     """Digests and samples of a tensor's elements (`analyzer.model.content`); absent on the meta device."""

@@ -20,6 +20,7 @@ from torch import fx
 from torch._decomp import decomposition_table
 from torch.export import default_decompositions
 
+from analyzer.manifest import FOLDED, FOLDED_BIAS, PRODUCT
 from exporter.folding import FUSION, find_folding
 from exporter.nodes import module_of, operator_name, written_by
 
@@ -155,11 +156,6 @@ _MOST_ELEMENTS = 1 << 26
 
 _MOST_SECONDS = 60.0
 """Seconds after which no further value is evaluated."""
-
-FOLDED = ".folded"
-"""Suffix of the weight of a layer and the batch normalization behind, after the name of the normalization's call."""
-
-FOLDED_BIAS = ".folded_bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,7 +541,7 @@ class _Walk:
         if not own or self.elements + product.numel() > _MOST_ELEMENTS:
             return origins
         self.elements += product.numel()
-        name = f"{node.name}.product"
+        name = f"{node.name}.{PRODUCT}"
         text = Text(f"linear({factor.text}, {weight.text})", "linear(...)")
         kept = _Kept(name, text, product, factor.parameters | weight.parameters, own)
         kept.uses[module_of(node), "add"] = None
@@ -573,7 +569,7 @@ class _Walk:
         self.folded |= {node, folding.norm}
         modules = dict.fromkeys((module_of(node), module_of(folding.norm)))
         values = folding.fold({each: found.value for each, found in known.items()})
-        for value, suffix, sources in zip(values, (FOLDED, FOLDED_BIAS), folding.sources, strict=True):
+        for value, part, sources in zip(values, (FOLDED, FOLDED_BIAS), folding.sources, strict=True):
             from_parameters = [known[each] for each in sources if known[each].parameters]
             origins = tuple(
                 dict.fromkeys(each.identity for each in from_parameters if each.identity is not None)
@@ -581,7 +577,7 @@ class _Walk:
             parameters = frozenset().union(*(each.parameters for each in from_parameters))
             self.computed.update(origin for origin in origins if origin in parameters)
             self.elements += value.numel()
-            name = f"{folding.norm.name}{suffix}"
+            name = f"{folding.norm.name}.{part}"
             text = Text(f"{FUSION}({', '.join(str(known[each].text) for each in sources)})", f"{FUSION}(...)")
             kept = _Kept(name, text, value, parameters, origins, is_read=True)
             kept.uses.update(dict.fromkeys((module, operator_name(node.target)) for module in modules))

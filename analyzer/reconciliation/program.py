@@ -25,7 +25,7 @@ from analyzer.account.decoding import LEAST_LIKENESS
 from analyzer.account.ledger import Entry, Role
 from analyzer.account.opaque import find_opaque
 from analyzer.account.scopes import module_of
-from analyzer.manifest import Parameter, Program, Traced
+from analyzer.manifest import FOLDED, FOLDED_BIAS, Parameter, Program, Traced
 from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
 from analyzer.model.dtypes import HALF_STEPS, DType
@@ -127,7 +127,7 @@ def _name_rotary_tables(books: Books, program: Program) -> None:
 
 def _find_folded(books: Books, program: Program, read: Collection[str]) -> Iterator[_Match]:
     """Yield matches of tensors under a layer's own names into which an exporter folded a batch normalization."""
-    folded = [value for value in program.values if value.expression.startswith(_FOLDING)]
+    folded = [value for value in program.values if _is_folded(value)]
     for suspect in books.suspects if folded else ():
         name = suspect.tensor.name
         layer = module_of(name)
@@ -562,7 +562,7 @@ def _find_read(program: Program) -> set[str]:
     read = {value.name for value in waiting}
     while waiting:
         value = waiting.pop()
-        before = value.origins if _PASSED.search(value.expression) else ()
+        before = value.origins if _PASSED.search(value.expression) or _is_folded(value) else ()
         for each in (
             *alike.pop(value.expression, ()),
             *(by_name[name] for name in before if name in by_name),
@@ -573,14 +573,16 @@ def _find_read(program: Program) -> set[str]:
     return read
 
 
-_FOLDING = "fuse_conv_bn_weights("
-"""Start of the expression of a layer's weight or bias together with the batch normalization behind."""
-
 _PASSED = re.compile(
     r"^(?:_unsafe_view|clone|contiguous|expand|flatten|permute|repeat|reshape|squeeze|t|transpose|unsqueeze|view)\("
-    r"|[*/] [\d.]+(?:e[-+]?\d+)?$|^[\d.]+(?:e[-+]?\d+)? \* |^" + re.escape(_FOLDING)
+    r"|[*/] [\d.]+(?:e[-+]?\d+)?$|^[\d.]+(?:e[-+]?\d+)? \* "
 )
-"""Expressions that only move a value, multiply or divide it by a number, or fold a batch normalization into it."""
+"""Expressions that only move a value, or multiply or divide it by a number."""
+
+
+def _is_folded(value: Traced) -> bool:
+    """Whether a value is the weight or bias of a layer together with the batch normalization behind it."""
+    return value.name.rpartition(".")[2] in (FOLDED, FOLDED_BIAS)
 
 
 def _meets_an_input(books: Books, entry: Entry) -> bool:

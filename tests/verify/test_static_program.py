@@ -387,6 +387,19 @@ def length_beyond_64(model: onnx.ModelProto) -> str:
     )
 
 
+def triangle_by_the_length(model: onnx.ModelProto) -> str:
+    """Add the sum of a stored matrix below the diagonal that is as far down as the text is long, less 64."""
+    matrix = store(model, "matrix", np.ones((4, 4), np.float32))
+    least = store(model, "least", np.array(64))
+    return add_behind(
+        model,
+        *length(model),
+        helper.make_node("Sub", ["n", least], ["t0"]),
+        helper.make_node("Trilu", [matrix, "t0"], ["t1"], upper=0),
+        helper.make_node("ReduceSum", ["t1"], ["t2"], keepdims=0),
+    )
+
+
 def decision_in_a_function(model: onnx.ModelProto) -> str:
     """Give the length to a function that decides by it."""
     body = [
@@ -466,6 +479,7 @@ def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> Non
         length_cut_to_integers,
         length_beyond_64,
         decision_in_a_function,
+        triangle_by_the_length,
         nothing_over_nothing,
         function_of_another_name,
     ],

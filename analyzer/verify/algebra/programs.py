@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.account.ledger import Ledger
-from analyzer.manifest import PROGRAM, Call, Calls, ProgramInput
+from analyzer.manifest import FOLDED, FOLDED_BIAS, PRODUCT, PROGRAM, Call, Calls, ProgramInput
 from analyzer.model import Graph, GraphPath, Node, StoredTensor, is_runtime_domain
 from analyzer.model.content import decode_values
 from analyzer.model.dtypes import DType
@@ -26,7 +26,7 @@ _SIZES = ("Shape", "Size")
 _SMOOTH = frozenset(
     {
         *("Add", "Sub", "Mul", "Neg", "Pow", "Sqrt", "Reciprocal", "Exp", "Log", "Sin", "Cos"),
-        *("Sum", "ReduceProd", "CumSum", "MatMul", "Einsum", "Trilu", "Unique"),
+        *("Sum", "ReduceProd", "CumSum", "MatMul", "Einsum", "Unique"),
         *("Concat", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
         *("Slice", "Split", "Tile", "ConstantOfShape", "Range"),
     }
@@ -228,11 +228,11 @@ class Program(Mutable):
 
 
 _PARTS: Mapping[str, Callable[[Program, Call], Value | None]] = {
-    "product": Program._product,
-    "folded": Program._folded_weight,
-    "folded_bias": Program._folded_bias,
+    PRODUCT: Program._product,
+    FOLDED: Program._folded_weight,
+    FOLDED_BIAS: Program._folded_bias,
 }
-"""Suffix in the name of a value that no call makes (`Traced.name`) -> how it is computed from the call before it."""
+"""Last part of the name of a value that no call makes -> how it is computed from the call before it."""
 
 
 def _is_empty(value: Value | None) -> bool:
@@ -410,6 +410,8 @@ class File(Mutable, dict=True):
             return is_known(value) and np.asarray(value).dtype.kind == "f" and not _is_real_type(node)
         if node.op_type == "Gather":  # the size of one axis, among those of all
             return node.inputs[0] not in self._sized
+        if node.op_type == "Trilu":  # its diagonal decides
+            return any(name in self._sized for name in node.inputs[1:])
         return node.op_type not in _SMOOTH
 
     def _decide(self, node: Node, depth: int) -> None:
