@@ -397,7 +397,7 @@ def _differing(
     if _reads_other(state, node, origin):
         left_out = _left_out(state, node, origin)
         if left_out is not None:
-            return "operator", None, f"{_describe_call(left_out)} before it", f"{found} without it"
+            return "operator", None, f"{_describe_call(left_out)} before it", found
         return "input", None, theirs, f"{found} of another value"
     alike = node.op_type.lower().replace("normalization", "norm") == call.operator.replace("_", "")
     if alike and _has_same_numbers(state, node, call):
