@@ -104,6 +104,17 @@ def sinusoids_of_grid(rows: int, columns: int) -> Array:
     return np.concatenate([np.sin(column), np.cos(column), np.sin(row), np.cos(row)], axis=1)
 
 
+def sinusoids_of_image(rows: int, columns: int) -> Array:
+    """Return DETR's table (channels, rows, columns): normalized rows, then columns; sines and cosines in turn."""
+    halves_of = []
+    for place, count in zip(np.indices((rows, columns)) + 1.0, (rows, columns), strict=True):
+        turned = (
+            place[..., None] / (count + 1e-6) * 2 * np.pi * frequencies(16)
+        )  # (rows, columns, frequencies)
+        halves_of.append(np.stack([np.sin(turned), np.cos(turned)], axis=-1).reshape(rows, columns, -1))
+    return np.moveaxis(np.concatenate(halves_of, axis=-1), -1, 0)
+
+
 def padded(row: int) -> Array:
     """Return fairseq's table: sines, then cosines, and zeros in the row of the padding position."""
     table = np.concatenate([np.sin(angles(40, 32)), np.cos(angles(40, 32))], axis=1)
@@ -169,6 +180,8 @@ TABLES = {
     "places of a square grid": rotary_grid(5, 5),
     "places of a grid": rotary_grid(4, 7),
     "sinusoids of a grid": sinusoids_of_grid(4, 6),
+    "sinusoids of an image": sinusoids_of_image(9, 12),
+    "sinusoids of a large image": sinusoids_of_image(40, 40),
     "positions with padding": padded(1),
     "distances to both sides": counted_down(11, -11),
     "more distances to one side": counted_down(5, -20),

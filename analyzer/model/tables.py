@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.model.content import Array
+from analyzer.model.distances import are_distances
 from analyzer.model.waves import are_solved_waves, grids, may_be_waves
 
 Reals = npt.NDArray[np.float64]
@@ -73,13 +74,18 @@ _MOST_PERIODS = 64
 
 
 def is_known_table(array: Array, step: float = 0.0) -> bool:
-    """Whether a table is counts, a mask, frequencies, slopes, sines or cosines, up to the order of its axes."""
+    """Whether a table is counts, distances in a grid, a mask, frequencies, slopes, sines or cosines.
+
+    The axes may be in any order, except for distances.
+    """
     if array.dtype.kind not in "biufV" or array.size < 2:
         return False
     with np.errstate(all="ignore"):
         values = np.squeeze(array.astype(np.float64))
         if not values.ndim:
             return False
+        if are_whole(values) and are_distances(values.astype(np.int64)):
+            return True
         slack = _SLACK_OF_HALF if _was_half(array) else slack_of(array)
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
         if values.size > _LARGE:  # a corner of a known table is a known table too
@@ -88,6 +94,18 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
             if is_varied and not (_is_known(corner, step, slack) or _may_be_waves_elsewhere(corner, slack)):
                 return False
         return _is_known(values, step, slack)
+
+
+def are_whole(values: Reals) -> bool:
+    """Whether all numbers are whole, and small enough to be exact; the first ones are looked at first."""
+    return all(
+        bool(((part == np.rint(part)) & (np.abs(part) < _MOST_WHOLE)).all())
+        for part in (values.reshape(-1)[:16], values)
+    )
+
+
+_MOST_WHOLE = float(1 << 53)
+"""Least number from which a float64 may be another whole number than the one that was meant."""
 
 
 def _may_be_waves_elsewhere(corner: Reals, slack: float) -> bool:
@@ -424,13 +442,22 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
         if values.ndim > 2:
             first = np.take(values, [0], axis)
             values = first.squeeze(axis) if bool((values == first).all()) else values
+    if values.ndim == 3:  # rows, columns and channels, in some order (Carion et al. 2020, DETR)
+        images = (np.moveaxis(values, axis, 2) for axis in range(3))
+        if any(_are_of_grid(image.reshape(-1, image.shape[2]), slack) for image in images):
+            return True
     tables = [_along(values, axis) for axis, length in enumerate(values.shape) if length > 1]
     return any(
         _are_waves(table, slack)
         or are_solved_waves(table, slack)
-        or any(all(_are_waves(part, slack) for part in parts) for parts in grids(table))
+        or _are_of_grid(table, slack)
         for table in tables
     )
+
+
+def _are_of_grid(positions: Reals, slack: float) -> bool:
+    """Whether some channels are waves along the rows of a grid, and the others along its columns."""
+    return any(all(_are_waves(part, slack) for part in parts) for parts in grids(positions))
 
 
 _BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
@@ -624,11 +651,14 @@ def _usual_series(count: int) -> Iterator[Reals]:
 
 
 def _own_series(index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[Reals]:
-    """Yield the geometric series through a table's own first and last frequency."""
+    """Yield the geometric series through a table's own first and last frequency, and usual ones from its first."""
     first = speeds[index == 0]
     known = np.flatnonzero(np.isfinite(speeds))
     if known.size and bool(np.isfinite(first).any()):
         start = float(np.nanmedian(first))
         last = known[np.argmax(index[known])]
         ratio = (float(speeds[last]) / start) ** (1 / max(int(index[last]), 1))
-        yield start * ratio ** np.arange(int(index.max()) + 1)
+        steps = np.arange(int(index.max()) + 1)
+        yield start * ratio**steps
+        for base in _BASES:  # positions were divided by their number, and most waves are too slow to show their speed
+            yield start * base ** (-steps / len(steps))

@@ -73,7 +73,9 @@ def _explain_suspect(books: Books, suspect: Suspect) -> str:
     is_code = entry.tensor.dtype.is_integer and contents.encoding(entry) is None
     if is_code and tensor.dtype.is_floating and contents.compares(tensor):
         return "none:undecoded"
-    if tensor.name in books.parameters or _is_stored_elsewhere(books, suspect):
+    settled = books.parameters.get(tensor.name)
+    is_held = settled is not None and settled.line is not Line.DIFFERING
+    if is_held or _is_stored_elsewhere(books, suspect):
         return f"{contents.evidence}:held-elsewhere"
     return f"name+{contents.evidence}"
 

@@ -1,4 +1,4 @@
-"""Rules: tables of which an export kept, picked, repeated or added rows, or that it computed from frequencies.
+"""Rules: tables of which an export picked, repeated or added rows, or columns; and tables computed from frequencies.
 
 An entry may have some rows (`sliced`), picked rows (`gathered`) or all rows, repeated (`broadcast`). Candidates are
 entries that the exporter notes as folded from the table, and nameless entries. A shorter table under its own name was
@@ -30,7 +30,7 @@ from analyzer.model.content import Array, cast_digest, digest, rounded, row_dige
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MEASURES, MOVES, RECODES, Kind, Slot, operator_of
 from analyzer.model.waves import are_frequencies
-from analyzer.reconciliation.books import Books, Holding, is_inside
+from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside
 from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded, narrow
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.lines import Computed, EntryLine, Line, Piece
@@ -58,6 +58,8 @@ class _Rows(Frozen):
     """Whether the rows lie along the last stored axis."""
     order: str = ""
     """Digest of the rows' order, from `_order_of`."""
+    are_columns: bool = False
+    """Whether columns of the table, and not rows, were picked."""
 
 
 def match_rows(books: Books) -> None:
@@ -71,7 +73,55 @@ def match_rows(books: Books) -> None:
             found = _compare_rows(books, entry, table) if compared else _measure_rows(books, entry, table)
             if found is not None:
                 _settle_rows(books, entry, table, found, compared)
+    _match_columns(books)
     _match_remaining(books)
+
+
+def _match_columns(books: Books) -> None:
+    """Explain entries whose elements along one axis are columns of a free PyTorch table.
+
+    A bias of attention heads by distance, (heads, distances), is picked by a constant index (Graham et al. 2021,
+    section 3.4; `modeling_levit.py` of transformers caches the result).
+    """
+    if books.contents.mode == "none":
+        return
+    free = [table for table in books.free_parameters() if len(table.shape) == 2 and table.shape[0] > 1]
+    tables = [table for table in free if not books.contents.originals.is_constant(table)]
+    differing = {suspect.entry.tensor.key for suspect in books.suspects if not _is_folded(suspect)}
+    for entry in list(books.open_entries()) if tables else ():
+        if not _may_hold_picked(books, entry) or not entry.tensor.dtype.is_floating:
+            continue
+        if entry.tensor.key in differing:
+            continue
+        modules, numel = books.reader_modules(entry), entry.tensor.numel
+        alike = [t for t in tables if t.shape[0] in entry.tensor.shape and numel > t.shape[0]]
+        alike = [table for table in alike if _may_be_of(entry, table)]
+        alike.sort(key=lambda table: module_of(table.name) not in modules)
+        for table in alike[:_MOST_TABLES]:
+            if table.name not in books.parameters and entry.tensor.key not in books.entries:
+                found = _compare_columns(books, entry, table)
+                if found is not None:
+                    _settle_rows(books, entry, table, found, compared=True)
+
+
+def _compare_columns(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
+    """Compare the entry's elements along each axis of the table's first length with the columns of the table."""
+    values, array = books.contents.originals.values(table), books.contents.array(entry)
+    if values is None or array is None or books.contents.encoding(entry) is not None:
+        return None
+    dtype = entry.tensor.dtype
+    cast = next(rounded(values.T, None if dtype is table.dtype else dtype), None)
+    if cast is None:
+        return None
+    known = row_digests(cast).astype(np.uint64)
+    for rows in _as_rows(_canonical(array), table.shape[0]):
+        if row_digests(rows[:1]).astype(np.uint64)[0] not in known:
+            continue
+        stored = row_digests(rows).astype(np.uint64)
+        if np.isin(stored, known).all():
+            order, distinct = _order_of(stored, known), int(np.unique(stored).size)
+            return _Rows(Line.GATHERED, distinct, is_straight=False, order=order, are_columns=True)
+    return None
 
 
 def _match_remaining(books: Books) -> None:
@@ -233,10 +283,9 @@ def _find_candidates(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
     """
     for suspect in books.suspects:
         table, entry = suspect.tensor, suspect.entry
-        is_folded = entry.decided_by in _FOLDED and entry.tensor.name not in table.names
         if not isinstance(table, Parameter) or len(table.shape) < 2:
             continue
-        if is_folded and not _is_read_whole(books, entry):
+        if _is_folded(suspect) and not _is_read_whole(books, entry):
             yield entry, [table]
     if books.contents.mode == "none":
         return
@@ -253,9 +302,7 @@ def _find_candidates(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         if table.shape[-1] > 1:
             tables[table.shape[-1]].append(table)
     for entry in books.free_entries():
-        if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or books.contents.numel(entry) < 2:
-            continue
-        if _is_read_whole(books, entry):
+        if not _may_hold_picked(books, entry):
             continue
         modules = books.reader_modules(entry)
         sizes = {size for size in books.contents.shape(entry) if size}
@@ -263,6 +310,7 @@ def _find_candidates(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         candidates = [table for width in widths for table in tables[width]]
         numel = books.contents.numel(entry)
         candidates = [table for table in candidates if table.numel != numel and numel > table.shape[-1]]
+        candidates = [table for table in candidates if _may_be_of(entry, table)]
         candidates.sort(
             key=lambda table: (
                 module_of(table.name) not in modules,
@@ -272,6 +320,23 @@ def _find_candidates(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         )
         if candidates:
             yield entry, candidates[:_MOST_TABLES]
+
+
+def _is_folded(suspect: Suspect) -> bool:
+    """Whether the exporter notes that it made an entry from the tensor that the entry differs from."""
+    return suspect.entry.decided_by in _FOLDED and suspect.entry.tensor.name not in suspect.tensor.names
+
+
+def _may_hold_picked(books: Books, entry: Entry) -> bool:
+    """Whether an entry may hold rows or columns that an export picked without a note."""
+    if entry.role in (Role.QUANTIZATION, Role.BUFFER) or books.contents.numel(entry) < 2:
+        return False
+    return not _is_read_whole(books, entry)
+
+
+def _may_be_of(entry: Entry, table: Parameter) -> bool:
+    """Whether an entry may be made from a table, as far as the exporter notes what it made the entry from."""
+    return not entry.sources or any(name in entry.sources for name in table.names)
 
 
 def _is_read_whole(books: Books, entry: Entry) -> bool:
@@ -297,7 +362,7 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
         rule = "sampled:rows" if found.is_sampled else "content:rows"
     changed = books.contents.changes(entry, table) or ()
     error = 0.0 if compared and not changed else None
-    learned = found.distinct * table.shape[-1]
+    learned = found.distinct * table.shape[0 if found.are_columns else -1]
     books.assign(
         table, entry, (found.line, *changed), rule, error, learned, _first_of_repeated(entry, table, found)
     )

@@ -789,3 +789,15 @@ def test_a_norm_without_a_gain_of_its_own_has_ones_and_zeros(
     proto = dynamo_like(proto, folded={"val_7": ["val_1"], "val_8": ["val_2"]})
 
     assert reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", FC))).balanced is balanced
+
+
+def test_two_tensors_computed_from_one_parameter_hold_none_of_its_values(tmp_path: Path) -> None:
+    gate = 1 / (1 + np.exp(-noise(16)))
+    text = "g (float[16] x) => (float[16] y) { h = Mul(x, sigmoid) k = Mul(h, sub) y = Add(k, x) }"
+    proto = text_model(text, {"sigmoid": gate, "sub": 1 - gate})
+    proto = dynamo_like(proto, folded={"sigmoid": ["gate"], "sub": ["gate"]})
+
+    result = reconcile(tmp_path, proto, manifest_of(parameter("gate", noise(16))), "full")
+
+    assert not result.balanced
+    assert [line.decided_by for line in result.entries] == ["name+content"] * 2

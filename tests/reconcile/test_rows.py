@@ -474,3 +474,53 @@ def test_rows_that_are_joined_with_an_activation_are_data_of_the_product_behind(
     found = lines_of(reconcile(tmp_path, proto, manifest, "full", weights))
 
     assert {name: line for name, line in found.items() if name == "wpe.weight"} == lines
+
+
+# columns of a table: a bias of each head by distance
+
+
+HEADS = noise(4, 9)  # (heads, distances)
+DISTANCES = np.array([[0, 1, 2], [1, 0, 1], [8, 7, 0]])
+
+
+def reconcile_heads(tmp_path, stored: Array, folded: list[str] | None = None) -> Reconciliation:
+    shape = ",".join(map(str, stored.shape))
+    text = f"g (float[{shape}] x) => (float[{shape}] y) {{ y = Add(x, index_1) }}"
+    proto = text_model(text, {"index_1": np.ascontiguousarray(stored)})
+    if folded is not None:
+        proto = dynamo_like(proto, folded={"index_1": folded})
+    known = {"attn.biases": HEADS}
+    return reconcile(tmp_path, proto, manifest_of(table("attn.biases", HEADS)), "full", known)
+
+
+@pytest.mark.parametrize("folded", [None, ["attn.biases"], ["attn.index", "attn.biases"]])
+def test_columns_that_a_constant_index_picked_are_of_the_table(tmp_path, folded):
+    result = reconcile_heads(tmp_path, HEADS[:, DISTANCES], folded)
+
+    assert bridge_of(result) == {"gathered": (1, 36, -16, 0)}  # 4 heads x 5 of 9 distances, stored 9 times
+    assert result.balanced
+
+
+def test_columns_may_be_cast(tmp_path):
+    result = reconcile_heads(tmp_path, HEADS[:, DISTANCES].astype("f2"))
+
+    assert [str(line) for line in result.parameters[0].chain] == ["gathered", "cast"]
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0), (3, 2, 2), (1, 1, 0)])
+def test_one_ulp_in_a_picked_column_is_seen(tmp_path, place):
+    stored = HEADS[:, DISTANCES]
+    stored[place] = np.nextafter(stored[place], np.float32(np.inf))
+
+    assert not reconcile_heads(tmp_path, stored).balanced
+
+
+def test_each_head_picks_by_the_same_index(tmp_path):
+    stored = HEADS[:, DISTANCES]
+    stored[2] = stored[2].T
+
+    assert not reconcile_heads(tmp_path, stored).balanced
+
+
+def test_columns_noted_as_made_from_another_table_are_not_of_this_one(tmp_path):
+    assert not reconcile_heads(tmp_path, HEADS[:, DISTANCES], ["other.biases"]).balanced
