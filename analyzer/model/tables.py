@@ -448,9 +448,7 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
             return True
     tables = [_along(values, axis) for axis, length in enumerate(values.shape) if length > 1]
     return any(
-        _are_waves(table, slack)
-        or are_solved_waves(table, slack)
-        or _are_of_grid(table, slack)
+        _are_waves(table, slack) or are_solved_waves(table, slack) or _are_of_grid(table, slack)
         for table in tables
     )
 
@@ -660,5 +658,7 @@ def _own_series(index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[Reals]:
         ratio = (float(speeds[last]) / start) ** (1 / max(int(index[last]), 1))
         steps = np.arange(int(index.max()) + 1)
         yield start * ratio**steps
-        for base in _BASES:  # positions were divided by their number, and most waves are too slow to show their speed
+        for base in (
+            _BASES
+        ):  # positions were divided by their number, and most waves are too slow to show their speed
             yield start * base ** (-steps / len(steps))

@@ -29,6 +29,7 @@ from analyzer.model import Key, Place
 from analyzer.model.content import Array, cast_digest, digest, rounded, row_digests
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MEASURES, MOVES, RECODES, Kind, Slot, operator_of
+from analyzer.model.tables import is_known_table
 from analyzer.model.waves import are_frequencies
 from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside
 from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded, narrow
@@ -56,8 +57,8 @@ class _Rows(Frozen):
     is_sampled: bool = False
     is_straight: bool = True
     """Whether the rows lie along the last stored axis."""
-    order: str = ""
-    """Digest of the rows' order, from `_order_of`."""
+    places: npt.NDArray[np.int64] | None = None
+    """Number of each row in its table, in the entry's other axes; None if it was not compared with all rows."""
     are_columns: bool = False
     """Whether columns of the table, and not rows, were picked."""
 
@@ -71,7 +72,7 @@ def match_rows(books: Books) -> None:
                 continue
             compared = books.contents.compares(table)
             found = _compare_rows(books, entry, table) if compared else _measure_rows(books, entry, table)
-            if found is not None:
+            if found is not None and not _is_rearranged(books, entry, found):
                 _settle_rows(books, entry, table, found, compared)
     _match_columns(books)
     _match_remaining(books)
@@ -100,7 +101,7 @@ def _match_columns(books: Books) -> None:
         for table in alike[:_MOST_TABLES]:
             if table.name not in books.parameters and entry.tensor.key not in books.entries:
                 found = _compare_columns(books, entry, table)
-                if found is not None:
+                if found is not None and not _is_rearranged(books, entry, found):
                     _settle_rows(books, entry, table, found, compared=True)
 
 
@@ -115,12 +116,12 @@ def _compare_columns(books: Books, entry: Entry, table: Parameter) -> _Rows | No
         return None
     known = row_digests(cast).astype(np.uint64)
     for rows in _as_rows(_canonical(array), table.shape[0]):
-        if row_digests(rows[:1]).astype(np.uint64)[0] not in known:
+        if row_digests(rows.reshape(-1, table.shape[0])[:1]).astype(np.uint64)[0] not in known:
             continue
         stored = row_digests(rows).astype(np.uint64)
         if np.isin(stored, known).all():
-            order, distinct = _order_of(stored, known), int(np.unique(stored).size)
-            return _Rows(Line.GATHERED, distinct, is_straight=False, order=order, are_columns=True)
+            places, distinct = _places(stored, known).reshape(rows.shape[:-1]), int(np.unique(stored).size)
+            return _Rows(Line.GATHERED, distinct, is_straight=False, places=places, are_columns=True)
     return None
 
 
@@ -285,7 +286,7 @@ def _find_candidates(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         table, entry = suspect.tensor, suspect.entry
         if not isinstance(table, Parameter) or len(table.shape) < 2:
             continue
-        if _is_folded(suspect) and not _is_read_whole(books, entry):
+        if _is_folded(suspect) and _may_hold_picked(books, entry):
             yield entry, [table]
     if books.contents.mode == "none":
         return
@@ -328,10 +329,29 @@ def _is_folded(suspect: Suspect) -> bool:
 
 
 def _may_hold_picked(books: Books, entry: Entry) -> bool:
-    """Whether an entry may hold rows or columns that an export picked without a note."""
+    """Whether an entry may hold rows or columns that an export picked."""
     if entry.role in (Role.QUANTIZATION, Role.BUFFER) or books.contents.numel(entry) < 2:
         return False
-    return not _is_read_whole(books, entry)
+    return not _is_read_whole(books, entry) or _has_distances(entry)
+
+
+def _has_distances(entry: Entry) -> bool:
+    """Whether an entry that is noted as made of a table has axes for queries and keys."""
+    return bool(entry.sources) and len(entry.tensor.shape) >= _AXES_OF_DISTANCES
+
+
+_AXES_OF_DISTANCES = 3
+
+
+def _is_rearranged(books: Books, entry: Entry, found: _Rows) -> bool:
+    """Whether rows of an entry that is a factor, or a table to look up, are in an order that no export makes.
+
+    A weight with fewer rows, or with rows in another order, was changed by somebody. But relative positions are picked
+    by the distance from query to key before they are multiplied (Li et al. 2022, arXiv:2112.01526, section 4.1).
+    """
+    if not _is_read_whole(books, entry):
+        return False
+    return not _has_distances(entry) or found.places is None or not is_known_table(found.places)
 
 
 def _may_be_of(entry: Entry, table: Parameter) -> bool:
@@ -367,7 +387,8 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
         table, entry, (found.line, *changed), rule, error, learned, _first_of_repeated(entry, table, found)
     )
     key = entry.tensor.key
-    books.entries[key] = replace(books.entries[key], order=found.order)
+    order = "" if found.places is None else digest(found.places.reshape(-1))
+    books.entries[key] = replace(books.entries[key], order=order)
 
 
 def _first_of_repeated(entry: Entry, table: Parameter, found: _Rows) -> tuple[Piece, ...]:
@@ -389,27 +410,28 @@ def _compare_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
         known = _known_digests(books, entry, table)
         if known is not None:
             stored = row_digests(_canonical(rows)).astype(np.uint64)
-            places = _without_masked(rows, np.isin(stored, known, kind="sort"))
-            if places is not None and places.size and np.isin(stored[places], known, kind="sort").all():
-                line = _line_of_rows(stored[places], known) if places.size == stored.size else Line.GATHERED
-                distinct = int(np.unique(stored[places]).size)
-                return _Rows(line, distinct, is_straight=is_straight, order=_order_of(stored, known))
+            whole = _without_masked(rows.reshape(-1, rows.shape[-1]), np.isin(stored, known, kind="sort"))
+            if whole is not None and whole.size and np.isin(stored[whole], known, kind="sort").all():
+                line = _line_of_rows(stored[whole], known) if whole.size == stored.size else Line.GATHERED
+                distinct = int(np.unique(stored[whole]).size)
+                places = _places(stored, known).reshape(rows.shape[:-1])
+                return _Rows(line, distinct, is_straight=is_straight, places=places)
             continue
-        found = _compare_codes(books, entry, table, rows)
+        found = _compare_codes(books, entry, table, rows.reshape(-1, rows.shape[-1]))
         if found is not None:
             return replace(found, is_straight=is_straight)
     return None
 
 
-def _order_of(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> str:
-    """Return a digest of the rows' numbers in their table, the first of equal ones; -1 for a masked row."""
+def _places(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """Return the number of each row in its table, the first of equal ones; -1 for a masked row."""
     digests, places = np.unique(known, return_index=True)
     at = np.minimum(np.searchsorted(digests, stored), digests.size - 1)
-    return digest(np.where(digests[at] == stored, places[at], -1).astype(np.int64))
+    return np.where(digests[at] == stored, places[at], -1).astype(np.int64)
 
 
 def _as_rows(array: Array, width: int) -> list[Array]:
-    """Return arrays (rows, width), one for each axis of the table's width, moved to the end; the last axis comes first.
+    """Return arrays (..., width), one for each axis of the table's width, moved to the end; the last axis comes first.
 
     An axis may have that width several times, with equal parts, as a bias of heads that is joined with the examples.
     """
@@ -421,7 +443,7 @@ def _as_rows(array: Array, width: int) -> list[Array]:
         rows = np.moveaxis(array, axis, -1)
         parts = rows.reshape(*rows.shape[:-1], times, width)
         if times == 1 or bool((parts == parts[..., :1, :]).all()):
-            found.append(np.ascontiguousarray(parts[..., 0, :]).reshape(-1, width))
+            found.append(np.ascontiguousarray(parts[..., 0, :]))
     return found
 
 

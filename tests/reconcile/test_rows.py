@@ -524,3 +524,37 @@ def test_each_head_picks_by_the_same_index(tmp_path):
 
 def test_columns_noted_as_made_from_another_table_are_not_of_this_one(tmp_path):
     assert not reconcile_heads(tmp_path, HEADS[:, DISTANCES], ["other.biases"]).balanced
+
+
+# rows picked by the distance from query to key, which a product reads
+
+
+def reconcile_positions(tmp_path, index: Array, *, note: bool = True) -> Reconciliation:
+    proto = text_model(
+        "g (float[3,2,6] x) => (float[3,2,4] y) { t = Transpose<perm = [0, 2, 1]>(index_1) y = MatMul(x, t) }",
+        {"index_1": ROWS[index]},
+    )
+    if note:
+        proto = dynamo_like(proto, folded={"index_1": ["rel_pos_h"]})
+    known = {"rel_pos_h": ROWS}
+    return reconcile(tmp_path, proto, manifest_of(table("rel_pos_h", ROWS)), "full", known)
+
+
+KEYS, QUERIES = np.arange(4)[None, :], np.arange(3)[:, None]
+
+
+@pytest.mark.parametrize("index", [QUERIES - KEYS + 3, 2 * QUERIES - KEYS + 9, KEYS - QUERIES + 2])
+def test_a_product_may_read_rows_by_distance(tmp_path, index):
+    result = reconcile_positions(tmp_path, index)
+
+    assert lines_of(result) == {"rel_pos_h": "gathered"}
+    assert result.balanced
+
+
+@pytest.mark.parametrize("index", [(QUERIES * KEYS) % 7, np.where(QUERIES == 1, 5, QUERIES - KEYS + 3)])
+def test_a_product_reads_no_rows_in_an_order_of_their_own(tmp_path, index):
+    assert not reconcile_positions(tmp_path, index).balanced
+
+
+def test_rows_by_distance_that_nobody_noted_are_no_rows_of_the_table(tmp_path):
+    assert not reconcile_positions(tmp_path, QUERIES - KEYS + 3, note=False).balanced
