@@ -59,6 +59,11 @@ def convit(side: int):
     return np.stack([columns, rows, columns**2 + rows**2], axis=-1)
 
 
+def clipped(queries: int, keys: int, most: int):
+    """Return SpeechT5's and DeBERTa's index: distances up to a largest one."""
+    return np.clip(np.arange(keys) - np.arange(queries)[:, None], -most, most) + most
+
+
 INDICES = {
     "levit": levit(7),
     "levit, every other query": levit(7, 2),
@@ -72,6 +77,8 @@ INDICES = {
     "beit of another height": beit(2, 3),
     "lambda": by_axis(6, 6),
     "convit": convit(14),
+    "clipped": clipped(20, 20, 6),
+    "clipped on one side": clipped(5, 30, 9),
 }
 
 
