@@ -55,7 +55,7 @@ class Fingerprint(Frozen):
     """Digests of a model's computation with its weights."""
 
     outputs: str
-    """Digest of all outputs, by their names."""
+    """Digest of all outputs, with their names, in order."""
     scopes: tuple[tuple[str, str], ...]
     """Digest of each module's nodes, in the order in which the modules are first computed."""
 
@@ -88,9 +88,9 @@ def take_fingerprint(
             continue
         types = {known.name: f"{known.kind}:{known.dtype.name}" for known in graph.signature}
         input_digests = {name: _digest("input", name, types.get(name, "")) for name in graph.inputs}
-        for name, digest in sorted(
-            zip(graph.outputs, walk.follow(graph, input_digests, NOTHING, 0), strict=True)
-        ):
+        for name, digest in zip(
+            graph.outputs, walk.follow(graph, input_digests, NOTHING, 0), strict=True
+        ):  # in order, as a run returns them
             hasher.update(f"{part.name}\0{name}\0".encode())
             hasher.update(digest)
     if walk.is_incomplete:

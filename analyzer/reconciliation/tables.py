@@ -95,7 +95,7 @@ def _match_columns(books: Books) -> None:
         if entry.tensor.key in differing:
             continue
         modules, numel = books.reader_modules(entry), entry.tensor.numel
-        alike = [t for t in tables if t.shape[0] in entry.tensor.shape and numel > t.shape[0]]
+        alike = [t for t in tables if t.shape[0] in entry.tensor.shape and numel not in (t.shape[0], t.numel)]
         alike = [table for table in alike if _may_be_of(entry, table)]
         alike.sort(key=lambda table: module_of(table.name) not in modules)
         for table in alike[:_MOST_TABLES]:

@@ -479,7 +479,7 @@ def test_rows_that_are_joined_with_an_activation_are_data_of_the_product_behind(
 # columns of a table: a bias of each head by distance
 
 
-HEADS = noise(4, 9)  # (heads, distances)
+HEADS = noise(4, 10)  # (heads, distances)
 DISTANCES = np.array([[0, 1, 2], [1, 0, 1], [8, 7, 0]])
 
 
@@ -497,7 +497,7 @@ def reconcile_heads(tmp_path, stored: Array, folded: list[str] | None = None) ->
 def test_columns_that_a_constant_index_picked_are_of_the_table(tmp_path, folded):
     result = reconcile_heads(tmp_path, HEADS[:, DISTANCES], folded)
 
-    assert bridge_of(result) == {"gathered": (1, 36, -16, 0)}  # 4 heads x 5 of 9 distances, stored 9 times
+    assert bridge_of(result) == {"gathered": (1, 40, -20, -4)}  # 4 heads x 5 of 10 distances, stored 9 times
     assert result.balanced
 
 
@@ -558,3 +558,9 @@ def test_a_product_reads_no_rows_in_an_order_of_their_own(tmp_path, index):
 
 def test_rows_by_distance_that_nobody_noted_are_no_rows_of_the_table(tmp_path):
     assert not reconcile_positions(tmp_path, QUERIES - KEYS + 3, note=False).balanced
+
+
+def test_a_whole_table_that_was_turned_has_no_picked_columns(tmp_path):
+    result = reconcile_heads(tmp_path, HEADS.T)
+
+    assert lines_of(result) == {"attn.biases": "transposed"}

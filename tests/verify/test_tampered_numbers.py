@@ -30,8 +30,8 @@ OLD, NEW = "old", "new"
 class Tampered:
     """A model whose first output is computed on by more nodes."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self.model = model
+    def __init__(self, model: onnx.ModelProto, length: int) -> None:
+        self.model, self.length = model, length
         self.output = model.graph.output[0].name
         for node in model.graph.node:
             for names in (node.input, node.output):
@@ -136,6 +136,65 @@ def minor_of_a_product(file: Tampered) -> None:
     file.end(file.add("Add", OLD, file.times(total, 1000.0)))
 
 
+def neighbours(file: Tampered) -> None:
+    """x + (x c - x d) 2^24, where c and d are 0.1 and the next number."""
+    first = np.float32(0.1)
+    parts = [file.times(OLD, each) for each in (first, np.nextafter(first, np.float32(1)))]
+    file.end(file.add("Add", OLD, file.times(file.add("Sub", *parts), 1 << 24)))
+
+
+def more_digits_than_single(file: Tampered) -> None:
+    """x + (x (1 + 1e-9) - x) 2^30, in double precision."""
+    double = file.add("Cast", OLD, to=TensorProto.DOUBLE)
+    none = file.add("Sub", file.add("Mul", double, file.number(1 + 1e-9, np.float64)), double)
+    large = file.add("Mul", none, file.number(1 << 30, np.float64))
+    file.end(file.add("Add", OLD, file.add("Cast", large, to=TensorProto.FLOAT)))
+
+
+def less_than_single(file: Tampered) -> None:
+    """x + x 1e-50 1e50, in double precision."""
+    double = file.add("Cast", OLD, to=TensorProto.DOUBLE)
+    for each in (1e-50, 1e25, 1e25):
+        double = file.add("Mul", double, file.number(each, np.float64))
+    file.end(file.add("Add", OLD, file.add("Cast", double, to=TensorProto.FLOAT)))
+
+
+def division_by_zero(file: Tampered) -> None:
+    quotient = file.add("Div", OLD, file.number(0))
+    signs = [file.add("Tanh", each) for each in (quotient, file.add("Neg", quotient))]
+    file.end(file.add("Add", OLD, file.add("Sub", *signs)))
+
+
+def library_function(file: Tampered) -> None:
+    """x times whether exp(v) is what numpy makes of it."""
+    values = np.linspace(-3, 3, 64, dtype=np.float32)
+    is_same = file.add("Equal", file.add("Exp", file.number(values)), file.number(np.exp(values)))
+    all_same = file.add("ReduceMin", file.add("Cast", is_same, to=TensorProto.FLOAT), keepdims=0)
+    file.end(file.add("Mul", OLD, all_same))
+
+
+def last_digit_of_a_library_function(file: Tampered) -> None:
+    value = np.float32(0.7)
+    none = file.add("Sub", file.add("Exp", file.number(value)), file.number(np.exp(value)))
+    file.end(file.add("Add", OLD, file.times(none, 1 << 24)))
+
+
+def polynomial_of_a_size(file: Tampered) -> None:
+    """Add a polynomial of the length that is 0 at 1, and at that of the export and the three after it."""
+    first = file.model.graph.input[0]
+    length = file.add("Shape", first.name, start=1, end=2)
+    total = ""
+    for root in (1, *range(file.length, file.length + 4)):
+        factor = file.add("Sub", length, file.number([root], np.int64))
+        total = file.add("Mul", total, factor) if total else factor
+    file.end(file.add("Add", OLD, file.add("Cast", total, to=TensorProto.FLOAT)))
+
+
+def cast_with_another_number(file: Tampered) -> None:
+    narrow = file.add("Cast", OLD, to=TensorProto.FLOAT16, saturate=2)
+    file.end(file.add("Cast", narrow, to=TensorProto.FLOAT))
+
+
 def run_static(model: Path) -> tuple[int, bool]:
     result = run_here(
         "verify", model, "--static", "--against", model.with_name("manifest.json"), "--format", "json"
@@ -145,7 +204,8 @@ def run_static(model: Path) -> tuple[int, bool]:
 
 def tamper(exports: Exports, folder: Path, change: Callable[[Tampered], None], **how: Any) -> Path:
     original = exports("bert", **how).files.artifact
-    file = Tampered(onnx.load(original))
+    calls = json.loads(original.with_name("manifest.json").read_text())["calls"][0]
+    file = Tampered(onnx.load(original), calls["inputs"][0]["shape"][1])
     change(file)
     onnx.save(file.model, folder / original.name)
     (folder / "manifest.json").write_bytes(original.with_name("manifest.json").read_bytes())
@@ -165,6 +225,14 @@ def tamper(exports: Exports, folder: Path, change: Callable[[Tampered], None], *
         absorbed_digits,
         large_power,
         minor_of_a_product,
+        neighbours,
+        more_digits_than_single,
+        less_than_single,
+        division_by_zero,
+        library_function,
+        last_digit_of_a_library_function,
+        polynomial_of_a_size,
+        cast_with_another_number,
     ],
 )
 def test_constants_that_fit_the_algebra_are_no_proof(

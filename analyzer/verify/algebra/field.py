@@ -295,7 +295,11 @@ def is_large(array: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 class Numbers:
-    """Elements for floating-point numbers; two numbers that differ only by rounding get the same element."""
+    """Elements for floating-point numbers; two numbers that differ only by rounding get the same element.
+
+    A file may not compute with two such numbers, because their difference, multiplied by a large number, is none in the
+    field.
+    """
 
     def __init__(self) -> None:
         self._known: dict[float, bool] = {}
@@ -307,6 +311,8 @@ class Numbers:
         """Registered numbers that are masks, and those that were factors."""
         self._factors: set[float] = set()
         self._is_stale = False
+        self._of_file: dict[tuple[int, int], float] = {}
+        """The number that a file has for an element, by prime and element."""
 
     def of(
         self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool = False, prime: int = PRIME
@@ -321,7 +327,7 @@ class Numbers:
             prime: the field.
 
         Raises:
-            ValueError: a number is NaN.
+            ValueError: a number is NaN; or a file's number is too precise, or equals another one up to rounding.
         """
         values, places = np.unique(array.astype(np.float64), return_inverse=True)
         is_long = values.size > _MANY
@@ -367,7 +373,10 @@ class Numbers:
         return bool((is_mask & (array > 0)).any()), bool((is_mask & (array < 0)).any())
 
     def _one(self, value: float, is_new: bool, is_long: bool, is_half: bool, prime: int) -> int:
+        exact = value
         value = float(np.float32(value)) if abs(value) < LARGE else value  # both sides compute so
+        if value != exact and not is_new and (not value or is_plain(value)):
+            raise ValueError("a number that single precision does not hold")
         known: float | None = value if value in self._known else None
         if known is None and not is_new and value and math.isfinite(value):
             known = self._near(value)
@@ -391,7 +400,24 @@ class Numbers:
         key = found, is_random, prime
         if key not in self._made:
             self._made[key] = _drawn_for(found, prime) if is_random else element_of(found, prime)
-        return self._made[key]
+        made = self._made[key]
+        if not is_new and math.isfinite(exact):
+            self._require_one(exact, prime, made, is_half)
+        return made
+
+    def _require_one(self, value: float, prime: int, element: int, is_half: bool) -> None:
+        """Raise an error if a file has another number with an element, unless both are PyTorch's own."""
+        size, unsigned = abs(value), min(element, prime - element)
+        other = self._of_file.setdefault((prime, unsigned), size)
+        if other == size or (self._is_registered(other) and self._is_registered(size)):
+            return
+        with np.errstate(over="ignore"):
+            is_rounded = np.float16(other) == np.float16(size)
+        if not (is_half and is_rounded):
+            raise ValueError("two numbers that differ by rounding alone")
+
+    def _is_registered(self, size: float) -> bool:
+        return size in self._known or -size in self._known
 
     def _near(self, value: float) -> float | None:
         if self._is_stale:

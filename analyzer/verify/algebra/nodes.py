@@ -228,15 +228,13 @@ def _type_of_result(operation: Operation, slot: int) -> np.dtype[Any] | None:
 
 NOTHING: frozenset[str] = frozenset()
 _OLDEST = 9
-_HARMLESS = frozenset(
-    {"stash_type", "storage_order", "saturate", "round_mode", "name", "momentum", "consumed_inputs"}
-)
+_HARMLESS = frozenset({"stash_type", "storage_order", "saturate", "name", "momentum", "consumed_inputs"})
 """Attributes that change no value, or only its rounding."""
 _BOOLEAN_ATTRIBUTES = (
     *("allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "fmod"),
     *("input_forget", "interleaved", "is_causal", "keepdims", "largest", "linear_before_reset", "reverse"),
-    *("noop_with_empty_axes", "select_last_index", "sorted", "training_mode", "transA", "transB"),
-    *("transBatchA", "transBatchB", "unidirectional", "upper"),
+    *("noop_with_empty_axes", "saturate", "select_last_index", "sorted", "training_mode", "transA"),
+    *("transB", "transBatchA", "transBatchB", "unidirectional", "upper"),
 )
 """Attributes that are 0 or 1; other numbers have no defined meaning."""
 _AXES = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
@@ -462,6 +460,8 @@ def _div(o: Operation) -> Any:
         return (quotient + ((quotient < 0) & (quotient * b != a))).astype(a.dtype)
     if not (is_real(one) or is_real(two)):
         return calls.whole_quotient(o.a, one, two)
+    if is_known(two) and not is_known(one) and not np.asarray(two).all():
+        raise UnknownError("a division by zero")
     return o.a.divide(one, two)
 
 

@@ -32,10 +32,56 @@ _SMOOTH = frozenset(
     }
 )
 """Operators that make no decision of a size: any other one may turn it into one."""
+_INEXACT = frozenset(
+    {
+        *(
+            "Acos",
+            "Acosh",
+            "Asin",
+            "Asinh",
+            "Atan",
+            "Atanh",
+            "Celu",
+            "Cos",
+            "Cosh",
+            "Elu",
+            "Erf",
+            "Exp",
+            "Gelu",
+        ),
+        *(
+            "Log",
+            "LogSoftmax",
+            "Mish",
+            "Pow",
+            "Selu",
+            "Sigmoid",
+            "Sin",
+            "Sinh",
+            "Softmax",
+            "Softplus",
+            "Swish",
+        ),
+        *("Tan", "Tanh", "Conv", "Einsum", "Gemm", "LayerNormalization", "MatMul", "ReduceMean", "ReduceSum"),
+        *("BatchNormalization", "CumSum", "GroupNormalization", "InstanceNormalization", "LpNormalization"),
+        *("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare", "RMSNormalization"),
+    }
+)
+"""Operators whose result is another number on another machine: functions of libraries, and sums in any order."""
+_STEPWISE = frozenset({"Ceil", "Floor", "Mod", "Round", "Sign"})
+"""Operators that make other real numbers where their operand passes some numbers."""
+_DOUBT = 2.0**-18
+"""Relative error of a number that such operators have made."""
+_LOST = 2.0**-10
+"""Share of the largest term below which a sum of such numbers is mostly rounding."""
 _ALWAYS_KNOWN = frozenset(
     {"CastLike", "ConstantOfShape", "Expand", "IsInf", "IsNaN", "Reshape", "Shape", "Size"}
 )
 """Operators whose result is known though they read an activation: its size alone, or a fact of all real numbers."""
+_DATA = {"ConstantOfShape": 0, "EyeLike": 0, "Expand": 1, "Reshape": 1, "Slice": 1, "Tile": 1}
+"""Number of inputs that give the numbers of the result, where the others give its shape."""
+_NEUTRAL = {"Add": 0, "Sub": 0, "Sum": 0, "Mul": 1, "Div": 1, "Pow": 1}
+"""Number that changes nothing as an operand, by operator."""
 _SHAPING = frozenset({"Reshape", "Expand"})
 """Operators that change a shape by sizes alone, with the same or repeated elements."""
 _MOST_NODES = 200_000
@@ -272,6 +318,8 @@ class File(Mutable, dict=True):
     """Function that replaces the result of an unsupported node, by the node and its inputs."""
     unsupported: set[int] = field(default_factory=set)
     """Positions of unsupported nodes whose inputs were all computed."""
+    is_theirs: Callable[[Value], bool] = lambda _: False
+    """Function that returns whether PyTorch's program computes a known value too."""
 
     def __post_init__(self) -> None:
         model = self.ledger.model
@@ -284,8 +332,12 @@ class File(Mutable, dict=True):
         self._opset = dict(model.opsets).get("ai.onnx", dict(model.opsets).get("", 0))
         self._sized: set[str] = set()
         """Names of values that are computed from sizes."""
+        self._counted: set[str] = set()
+        """Those of them whose numbers are, and not their shape alone."""
         self._decided: set[str] = set()
         """Those of them that depend on a comparison or another deciding operator."""
+        self._inexact: set[str] = set()
+        """Names of known values that a run may round otherwise."""
         self._left = _MOST_NODES
 
     def run(self) -> None:
@@ -304,7 +356,9 @@ class File(Mutable, dict=True):
         """Copy with other results of some nodes; compute the nodes that depend on them again, at most about `most`."""
         found = File(a, self.ledger, self.stored, self.inputs, on_result, dict(self.values), dict(self.why))
         found.stand_in, found.unsupported = stand_in or self.stand_in, set(self.unsupported)
+        found.is_theirs, found._inexact = self.is_theirs, self._inexact
         found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
+        found._counted = self._counted
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         changed_names: set[str] = set()
@@ -352,6 +406,7 @@ class File(Mutable, dict=True):
             with np.errstate(all="ignore"):  # numbers that are known may divide by zero, as they do in a run
                 results = self._node(node, carried, scope, depth)
             operands = [scope.get(name) for name in node.inputs if name]
+            self._follow_rounding(node, scope, results)
             self._follow_sizes(node, operands, results, depth)
         except UnknownError as error:
             for name in filter(None, node.outputs):
@@ -376,6 +431,58 @@ class File(Mutable, dict=True):
         if value is not None and node.outputs and node.outputs[0]:
             scope[node.outputs[0]] = self.on_result(node, 0, value)
 
+    def _follow_rounding(
+        self, node: Node, scope: Mapping[str, Value], results: Sequence[Value | None]
+    ) -> None:
+        """Track known numbers that a run may round otherwise than numpy.
+
+        Raises:
+            UnknownError: the node makes of them what rounding may change: a truth, an integer, or a difference of which
+                no digits are left.
+        """
+        if (
+            node.op_type == "Constant"
+            or node.place in self._inside
+            or not all(map(is_known, values_of(results)))
+        ):
+            return
+        is_real = any(np.asarray(value).dtype.kind == "f" for value in values_of(results))
+        doubtful = [name for name in node.inputs if name in self._inexact]
+        if doubtful and (not is_real or node.op_type in _STEPWISE):
+            if not self._is_settled(node, scope, results, doubtful):
+                raise UnknownError(f"{node.op_type} of numbers that a run may round otherwise")
+        elif doubtful and node.op_type in ("Add", "Sub", "Sum") and self._is_lost(node, scope, results):
+            raise UnknownError(f"{node.op_type} of numbers that a run may round otherwise")
+        elif is_real and (doubtful or (node.op_type in _INEXACT and node.inputs)):
+            self._inexact.update(filter(None, node.outputs))
+
+    def _is_settled(
+        self, node: Node, scope: Mapping[str, Value], results: Sequence[Value | None], doubtful: Sequence[str]
+    ) -> bool:
+        """Whether a node makes the same of numbers that are slightly larger or smaller, or PyTorch makes it too."""
+        for factor in (1 - _DOUBT, 1 + _DOUBT):
+            operands = [
+                np.asarray(scope[name]) * np.asarray(factor, np.asarray(scope[name]).dtype)
+                if name in doubtful
+                else scope[name]
+                if name
+                else None
+                for name in node.inputs
+            ]
+            others = operate(Operation(self.a, node, operands, None, self._opset, self.stored.factor))
+            pairs = zip(values_of(results), values_of(list(others)), strict=True)
+            if not all(np.array_equal(np.asarray(one), np.asarray(other)) for one, other in pairs):
+                return all(map(self.is_theirs, values_of(results)))
+        return True
+
+    def _is_lost(self, node: Node, scope: Mapping[str, Value], results: Sequence[Value | None]) -> bool:
+        """Whether a sum is so small beside its terms that their rounding decides it, and PyTorch has no such sum."""
+        (result,) = values_of(results)
+        terms = np.max(
+            np.stack(np.broadcast_arrays(*(np.abs(np.asarray(scope[name])) for name in node.inputs))), 0
+        )
+        return bool((np.abs(np.asarray(result)) < _LOST * terms).any()) and not self.is_theirs(result)
+
     def _follow_sizes(
         self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None], depth: int
     ) -> None:
@@ -391,7 +498,10 @@ class File(Mutable, dict=True):
             self._decide(node, depth)
         if node.op_type in _SIZES:
             self._sized.update(outputs)
+            self._counted.update(outputs)
             return
+        if not self._counted.isdisjoint(node.inputs[: _DATA.get(node.op_type)]):
+            self._counted.update(outputs)
         is_decided = not self._decided.isdisjoint(node.inputs)
         if all(map(is_known, values_of(results))):
             if not self._sized.isdisjoint(node.inputs):
@@ -400,8 +510,17 @@ class File(Mutable, dict=True):
             is_decided = is_decided or (is_drawn and node.op_type not in _ALWAYS_KNOWN)
             if is_decided:
                 self._decided.update(outputs)
-        elif is_decided and node.op_type not in _SHAPING:
+        elif (is_decided and node.op_type not in _SHAPING) or self._is_idle(node, operands):
             self._decide(node, depth)
+
+    def _is_idle(self, node: Node, operands: Sequence[Value | None]) -> bool:
+        """Whether a number made of sizes changes nothing: at other sizes, a polynomial that is 0 at these may."""
+        neutral = _NEUTRAL.get(node.op_type)
+        names = [name for name in node.inputs if name]
+        return neutral is not None and any(
+            name in self._counted and is_known(value) and bool((np.asarray(value) == neutral).all())
+            for name, value in zip(names, operands, strict=True)
+        )
 
     def _is_deciding(self, node: Node, operands: Sequence[Value | None]) -> bool:
         """Whether a node may turn a size into a decision: a comparison, a cut to integers, a row of a stored table."""
@@ -464,7 +583,8 @@ class File(Mutable, dict=True):
     ) -> list[Value | None]:
         if depth >= _DEEPEST:
             raise UnknownError("functions nested too deeply")
-        for names in (self._sized, self._decided):  # a function is told which of its inputs are sizes
+        # a function is told which of its inputs are sizes, or rounded
+        for names in (self._sized, self._counted, self._decided, self._inexact):
             names.update(own for own, name in zip(graph.inputs, node.inputs, strict=False) if name in names)
         scope = {
             name: value for name, value in zip(graph.inputs, arguments, strict=False) if value is not None

@@ -75,6 +75,18 @@ class Drawing(Mutable, dict=True):
         return frozenset(operation for step in steps for operation in known_operations_of(step))
 
     @cached_property
+    def _known(self) -> frozenset[bytes]:
+        values = (
+            each for found in self.program.values.values() for each in values_of(found) if is_known(each)
+        )
+        return frozenset(_numbers_in(each) for each in values)
+
+    def has_known(self, value: Value) -> bool:
+        """Whether the program computes a known value with the same numbers, which are not all one number."""
+        array = np.asarray(value)
+        return bool((array != array.flat[0]).any()) and _numbers_in(array) in self._known
+
+    @cached_property
     def divisors(self) -> frozenset[Print | None]:
         """Prints of the program's divisors."""
         return frozenset(_numbers_of(each) for step in self.steps.values() for each in divisors_of(step))
@@ -402,6 +414,7 @@ class State(Mutable, dict=True):
                 self._add_result,
                 deciding=self.deciding,
                 stand_in=self._stand_in,
+                is_theirs=self.drawing.has_known,
             )
             self.file.run()
         else:
@@ -491,9 +504,13 @@ class State(Mutable, dict=True):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Outputs of both sides: by the names that the export gave them, else in order."""
+        """Outputs of both sides: by the names that the export gave them, else in order.
+
+        A run returns outputs in order: if the file has the export's names in another order, they count in order.
+        """
         by_name = dict(zip(self.calls.results, self.calls.outputs, strict=False))
-        if by_name.keys() & set(self.graph.outputs):
+        is_turned = self.graph.outputs != self.calls.results and sorted(self.graph.outputs) == sorted(by_name)
+        if by_name.keys() & set(self.graph.outputs) and not is_turned:
             return [(name, by_name[name]) for name in self.graph.outputs if name in by_name]
         return list(zip(self.graph.outputs, self.calls.outputs, strict=False))
 
@@ -623,6 +640,12 @@ _DRAWN, _CONVOLVED = 4, 3
 """Time to draw an element, and to multiply one in a convolution, in those of a product of matrices."""
 _SMALL = 1 << 12
 """Most elements of a weight that are read too."""
+
+
+def _numbers_in(value: Value) -> bytes:
+    """Return the numbers of a known value, whatever its type and its axes of length 1."""
+    array = np.squeeze(np.asarray(value))
+    return repr(array.shape).encode() + array.astype(np.float64).tobytes()
 
 
 def _is_idle(step: Step) -> bool:
