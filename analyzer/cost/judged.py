@@ -59,6 +59,12 @@ def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
         report = measure_cost(ledger, sizes=resolve_sizes(ledger, limit.shapes))
     except OnnxLedgerError as error:
         return _skipped_verdict(limit, path, name_flag(error, _FLAG))
+    if report.refused is not None:
+        return _skipped_verdict(
+            limit,
+            path,
+            f"the model does not run at these sizes: {report.refused.node}: {report.refused.reason}",
+        )
     observed = report.at(report.total.macs)
     if observed is None:
         free = ", ".join(axis.stored_name or axis.where for axis in report.axes if axis.bound is None)

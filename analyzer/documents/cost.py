@@ -43,6 +43,8 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """Operators, most multiply-accumulates first."""
     unknown: list[CostUnknown]
     """Nodes whose work is unknown, each with the reason."""
+    refused: CostUnknown | None = None
+    """First node of `unknown` that cannot run with the sizes of its inputs; null if there is none, as far as known."""
     memory: list[MemoryLine]
     """Memory of a run on onnxruntime's CPU provider, line by line, at `memory_at`; empty without `--memory`."""
     memory_at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]

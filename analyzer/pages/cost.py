@@ -61,7 +61,16 @@ def _answer(document: CostDocument) -> str:
     if document.complete:
         return answer
     node_count = format_many(len(document.unknown), "node")
-    return f"NOT COMPLETE: the work of {node_count} is not known, and is not in the sums{answer and '; '}{answer}"
+    parts = (_refusal(document), f"the work of {node_count} is not known, and is not in the sums", answer)
+    return f"NOT COMPLETE: {'; '.join(filter(None, parts))}"
+
+
+def _refusal(document: CostDocument) -> str:
+    """Return that the model does not run, and at which node, in words; empty where nothing says so."""
+    if document.refused is None:
+        return ""
+    at = " at these sizes" if any(axis.bound is not None for axis in document.axes) else ""
+    return f"the model does not run{at} ({document.refused.node}: {document.refused.reason})"
 
 
 def _run_answer(document: CostDocument) -> str:

@@ -72,3 +72,13 @@ def test_a_role_is_no_size_of_some_of_its_axes(tmp_path: Path) -> None:
 
     assert run_here("cost", model, "--shape", "batch=7").returncode == 2  # the mask has one row
     assert run_here("cost", model, "--shape", "n=7").returncode == 0
+
+
+@pytest.mark.parametrize("limit", ["batch=1,s=2: 1K", "batch=1,s=2: 1M"])
+def test_a_limit_at_sizes_that_the_model_cannot_run_at_is_not_green(tmp_path: Path, limit: str) -> None:
+    text = "g (float[batch, 3, s] x) => (float[batch, 4, t] y) { y = Conv(x, w) }"
+
+    done = run_here("check", save(tmp_path, text_model(text, {"w": noise(4, 3, 3)})), "--max-macs", limit)
+
+    assert done.returncode == 2
+    assert "does not run at these sizes" in " ".join(done.stdout.split())

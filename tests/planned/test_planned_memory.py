@@ -114,6 +114,14 @@ def test_a_size_that_the_shapes_refuse_ends_the_search(tmp_path: Path) -> None:
     (fit,) = answer_memory(audit_model(path), MemoryQuery(parse_shapes(["length=8"]), memory=1 << 30)).fits
     assert (fit.axis, fit.largest, fit.reason) == ("length", 64, "shapes")
 
+    first = " ".join(run_here("cost", path, "--shape", "length=65", "--memory", "1GiB").stdout.split())
+    unfit = "the inputs of Add do not fit each other at these sizes"
+    assert f"whether it fits 1.00 GiB is not known: {unfit}" in first
+    assert (
+        "NOT COMPLETE: the model does not run at these sizes (y: the inputs do not fit each other: 65 and 64)"
+        in first
+    )
+
 
 @pytest.mark.child
 def test_sizes_that_values_decide_are_not_guessed(tmp_path: Path) -> None:

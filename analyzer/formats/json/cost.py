@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.cost.against import WorkAgainst
 from analyzer.cost.algebra import Size, text_of
 from analyzer.cost.measured import Measured
-from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums
+from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums, UnknownNode
 from analyzer.cost.work import CONVENTION
 from analyzer.documents import cost as records
 from analyzer.documents.memory import MeasuredMemory
@@ -36,10 +36,8 @@ def document_cost(report: CostReport) -> records.CostDocument:
         depth=report.depth,
         groups=[_group(report, group) for group in report.groups],
         operators=[_operator(report, row) for row in report.operators],
-        unknown=[
-            records.CostUnknown(node=row.node, op_type=row.op_type, domain=row.domain, reason=row.reason)
-            for row in report.unknown
-        ],
+        unknown=[_unknown(row) for row in report.unknown],
+        refused=None if report.refused is None else _unknown(report.refused),
         memory=[] if report.memory is None else document_lines(report.memory),
         memory_at={} if report.memory is None else document_sizes(report.memory),
         peak=None if report.memory is None else document_peak(report.memory),
@@ -50,6 +48,10 @@ def document_cost(report: CostReport) -> records.CostDocument:
         against=None if report.against is None else _against(report, report.against),
         measured=None if report.measured is None else _measured(report.measured),
     )
+
+
+def _unknown(row: UnknownNode) -> records.CostUnknown:
+    return records.CostUnknown(node=row.node, op_type=row.op_type, domain=row.domain, reason=row.reason)
 
 
 def _against(report: CostReport, against: WorkAgainst) -> records.CostAgainst:
