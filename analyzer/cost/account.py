@@ -79,7 +79,7 @@ def measure_cost(
         at_sizes = Walk(ledger.model, bounds, is_strict=is_strict)
         found = _book_nodes(at_sizes, labels)
         if len(bounds) < len(axes) or found.refused is not None or not _is_same(books, found, bounds):
-            walk, books = at_sizes, found  # sizes decide branches and bounds of slices that no formula tells
+            walk, books = at_sizes, found  # it also decides branches and slices that no formula tells
     return CostReport(
         path=str(ledger.model.path),
         by=labels.by,
@@ -116,7 +116,9 @@ def _book_nodes(walk: Walk, labels: Labels) -> _Books:
 def _is_same(free: _Books, bound: _Books, bounds: Mapping[str, int]) -> bool:
     """Whether the formulas have the numbers of a walk at these sizes, with as many nodes of unknown work."""
     pairs = zip(_amounts(free.whole()), _amounts(bound.whole()), strict=True)
-    is_equal = all(evaluate(formula, bounds) == evaluate(number, bounds) for formula, number in pairs)
+    is_equal = all(
+        isinstance(number, int) and evaluate(formula, bounds) == number for formula, number in pairs
+    )
     return is_equal and len(free.all_unknown()) == len(bound.all_unknown())
 
 

@@ -205,7 +205,8 @@ class CostMeasured(Record, frozen=True, kw_only=True):
 
     verdict: Literal["agrees", "differs", "not-compared"]
     """Outcome: `differs` if a shape or the multiply-accumulates differ, or if more memory was requested than
-    modelled."""
+    modelled; `not-compared` if neither shapes nor multiply-accumulates could be compared; `agrees` if all that was
+    compared agrees, which `macs` may not be part of."""
     version: Text
     """Version of onnxruntime."""
     at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
@@ -249,6 +250,8 @@ class MeasuredMacs(Record, frozen=True, kw_only=True):
     """Outcome: `not-compared` if the work of a node is unknown, in the prediction or in the run."""
     said: Annotated[int, Meta(extra={"unit": "multiply-accumulates"})] | None
     """Predicted multiply-accumulates of all nodes; null if they are not a number at these sizes."""
+    unknown: Annotated[int, Meta(ge=0, extra={"unit": "nodes"})] = 0
+    """Number of nodes whose work is unknown at these sizes, and not in `said`."""
     measured: Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})] | None
     """Multiply-accumulates of the run; null if a call cannot be counted."""
     why: str

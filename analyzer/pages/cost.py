@@ -80,14 +80,25 @@ def _run_answer(document: CostDocument) -> str:
         return ""
     if run.verdict == "agrees":
         shapes = format_many(run.shapes, "shape")
-        macs = f" and {_plain(run.macs.measured)} MACs" if run.macs.verdict == "agrees" else ""
-        return f"a run by onnxruntime {run.version} agrees: {shapes}{macs}"
+        if run.macs.verdict == "agrees":
+            return f"a run by onnxruntime {run.version} agrees: {shapes} and {_plain(run.macs.measured)} MACs"
+        return f"a run by onnxruntime {run.version} agrees in {shapes}; MACs not compared: {_uncompared(document)}"
     if run.verdict == "not-compared":
         return "no part of the run could be compared"
     parts = [f"{format_many(len(run.differing), 'shape')}"] if run.differing else []
     parts += ["MACs"] if run.macs.verdict == "differs" else []
     parts += ["memory"] if any((line.unexplained or 0) > 0 for line in run.memory) else []
     return f"DIFFERS from a run by onnxruntime {run.version}: {', '.join(parts)}"
+
+
+def _uncompared(document: CostDocument) -> str:
+    """Return the reason why the multiply-accumulates of a run could not be compared, in words."""
+    if document.measured is None:
+        return ""
+    macs = document.measured.macs
+    if macs.unknown:
+        return f"the work of {format_many(macs.unknown, 'node')} is not known without a run"
+    return macs.why or "their number is not known without a run"
 
 
 def _form_answer(document: CostDocument) -> str:
@@ -169,11 +180,12 @@ def _measured(document: CostDocument) -> Iterator[Block]:
     if run is None:
         return
     sizes = ", ".join(f"{axis}={size}" for axis, size in run.at.items())
-    rows = [
-        Row(
-            ("MACs", _plain(run.macs.said), _plain(run.macs.measured), _gap(run.macs.said, run.macs.measured))
-        )
-    ]
+    is_compared = run.macs.verdict != "not-compared"
+    gap = _gap(run.macs.said, run.macs.measured) if is_compared else "not compared"
+    said = _plain(run.macs.said or None) if run.macs.unknown else _plain(run.macs.said)
+    if run.macs.unknown and run.macs.said:
+        said = f"{said} of known nodes"
+    rows = [Row(("MACs", said, _plain(run.macs.measured), gap))]
     rows += [
         Row((line.line, _nbytes(line.modelled), _nbytes(line.measured), _more(line.unexplained)))
         for line in run.memory

@@ -99,6 +99,7 @@ def _measured(measured: Measured) -> records.CostMeasured:
         macs=records.MeasuredMacs(
             verdict=measured.macs.value,
             said=measured.predicted,
+            unknown=measured.unknown,
             measured=compared.macs,
             why=compared.why,
             operators=dict(compared.operators),
