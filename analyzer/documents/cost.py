@@ -134,6 +134,8 @@ class CostGroup(Record, frozen=True, kw_only=True):
     """`macs` as a fraction of the total, at the given sizes, or if the fraction is the same at all sizes; else null."""
     nodes: Nodes
     """Number of its nodes that do work."""
+    nodes_without_macs: Annotated[int, Meta(ge=0, extra={"unit": "nodes"})] = 0
+    """Number of its nodes whose multiply-accumulates are unknown and not in `macs`."""
 
 
 class CostOperator(Record, frozen=True, kw_only=True):
@@ -145,6 +147,8 @@ class CostOperator(Record, frozen=True, kw_only=True):
     """Domain of the operator; `ai.onnx` is the default one."""
     nodes: Nodes
     """Number of its nodes that do work."""
+    nodes_without_macs: Annotated[int, Meta(ge=0, extra={"unit": "nodes"})] = 0
+    """Number of its nodes whose multiply-accumulates are unknown and not in `macs`."""
     macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
     """Multiply-accumulates of its nodes."""
     flops: Annotated[Amount, Meta(extra={"unit": "floating point operations"})]

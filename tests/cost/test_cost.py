@@ -572,3 +572,41 @@ def test_sizes_decide_what_no_formula_tells(tmp_path: Path) -> None:
     for b in (3, 9):
         report = measure_cost(ledger, sizes={"b": b})
         assert (report.is_complete, report.at(report.total.macs)) == (True, b * 24)
+
+
+def test_a_sum_without_the_work_of_a_node_is_not_printed_as_a_number(tmp_path: Path) -> None:
+    text = """
+        <ir_version: 10, opset_import: ["": 18, "acme": 1]>
+        g (float[2, 6] x) => (float[2, 4] y, float[2, 4] z) {
+            h = acme.Mystery(x)
+            r = Relu(h)
+            t = Tanh(r)
+            p = MatMul(r, w)
+            y = Add(p, p)
+            z = MatMul(x, w)
+        }
+    """
+    model = save(tmp_path, text_model(text, {"w": noise(6, 4)}))
+
+    printed = run_here("cost", model, "--by", "op").stdout
+    document = json.loads(run_here("cost", model, "--by", "op", "--format", "json").stdout)
+
+    assert "48 or more MACs" in printed
+    rows = {line.split()[0]: line.split()[1:4] for line in printed.splitlines() if line.strip()}
+    assert rows["Mystery"][0] == "unknown"
+    assert rows["MatMul"] == rows["total"] == ["48", "or", "more"]
+    assert printed.count("no rule for acme.Mystery") == 1  # one row for all nodes
+    assert {row["group"]: row["nodes_without_macs"] for row in document["groups"]} == {
+        "Mystery": 1, "Relu": 0, "Tanh": 0, "MatMul": 1, "Add": 0,
+    }  # fmt: skip
+
+
+def test_shares_of_open_formulas_have_no_total(tmp_path: Path) -> None:
+    text = "g (float[b, s, 6] x, float[b, 4] z) => (y, u) { y = MatMul(x, w) u = Gemm(z, v) }"
+    model = save(tmp_path, text_model(text, {"w": noise(6, 4), "v": noise(4, 3)}))
+
+    free = run_here("cost", model, "--by", "op").stdout.splitlines()
+    bound = run_here("cost", model, "--by", "op", "--shape", "b=1,s=2").stdout.splitlines()
+
+    assert not any("100 %" in line for line in free)
+    assert any("100 %" in line for line in bound if line.startswith("total"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from analyzer.cost.against import WorkAgainst
 from analyzer.cost.algebra import Size, text_of
 from analyzer.cost.measured import Measured
 from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums, UnknownNode
-from analyzer.cost.work import CONVENTION
+from analyzer.cost.work import CONVENTION, may_have_macs
 from analyzer.documents import cost as records
 from analyzer.documents.memory import MeasuredMemory
 from analyzer.formats.json.memory import (
@@ -22,6 +24,9 @@ from analyzer.formats.json.parts import Fields, head
 
 def document_cost(report: CostReport) -> records.CostDocument:
     """Return the document of `cost`."""
+    summing = [row for row in report.unknown if row.group and may_have_macs(row.op_type, row.domain)]
+    by_group = Counter(row.group for row in summing)
+    by_operator = Counter((row.op_type, row.domain) for row in summing)
     return records.CostDocument(
         **head(report.stamp),
         model=records.CostModel(path=report.path),
@@ -34,8 +39,8 @@ def document_cost(report: CostReport) -> records.CostDocument:
         totals=records.CostTotals(**_sums(report, report.total), intensity=_intensity(report)),
         by=report.by,
         depth=report.depth,
-        groups=[_group(report, group) for group in report.groups],
-        operators=[_operator(report, row) for row in report.operators],
+        groups=[_group(report, group, by_group[group.name]) for group in report.groups],
+        operators=[_operator(report, row, by_operator[row.op_type, row.domain]) for row in report.operators],
         unknown=[_unknown(row) for row in report.unknown],
         refused=None if report.refused is None else _unknown(report.refused),
         memory=[] if report.memory is None else document_lines(report.memory),
@@ -136,7 +141,7 @@ def _intensity(report: CostReport) -> float | None:
     return flops / (read + written)
 
 
-def _group(report: CostReport, group: GroupCost) -> records.CostGroup:
+def _group(report: CostReport, group: GroupCost, unknown: int) -> records.CostGroup:
     own, whole = report.at(group.sums.macs), report.at(report.total.macs)
     if group.sums.macs == 0:
         own = 0
@@ -149,14 +154,16 @@ def _group(report: CostReport, group: GroupCost) -> records.CostGroup:
         **_sums(report, group.sums),
         share=share,
         nodes=group.nodes,
+        nodes_without_macs=unknown,
     )
 
 
-def _operator(report: CostReport, row: OperatorCost) -> records.CostOperator:
+def _operator(report: CostReport, row: OperatorCost, unknown: int) -> records.CostOperator:
     return records.CostOperator(
         op_type=row.op_type,
         domain=row.domain,
         nodes=row.nodes,
+        nodes_without_macs=unknown,
         macs=_amount(report, row.sums.macs),
         flops=_amount(report, row.sums.flops),
     )
