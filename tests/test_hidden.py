@@ -244,6 +244,43 @@ def test_a_budget_judges_all_that_pytorch_may_have_had(
     assert answer in " ".join(result.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("limit", "observed", "room"),
+    [
+        ("at most 150", 140, "10 (6.7 %)"),
+        ("at most 130", 136, "6 over"),
+        ("at least 130", 136, "6 (4.6 %)"),
+        ("at least 150", 140, "10 too low"),
+    ],
+)
+def test_the_end_of_the_range_nearest_to_the_limit_is_judged(
+    limit: str, observed: int, room: str, tmp_path: Path
+) -> None:
+    path = convolve(tmp_path, "onnx::Conv_28", "onnx::Conv_29").model.path
+    config = tmp_path / "budget.toml"
+    config.write_text(f'[[rules]]\nname = "count"\nmetric = "parameters"\nlimit = "{limit}"\n')
+
+    done = run("check", path, "--config", config, "--format", "json")
+    printed = run("check", path, "--config", config).stdout
+
+    assert done.stdout, done.stderr
+    (rule,) = json.loads(done.stdout)["rules"]
+    assert (rule["observed"], rule["observed_least"], rule["observed_most"]) == (observed, 136, 140)
+    assert rule["exceeded_by"] in (None, abs(observed - int(limit.split()[-1])))
+    assert "136 to 140" in printed
+    assert room in printed
+
+
+def test_the_parts_of_a_range_add_up_to_its_end(tmp_path: Path) -> None:
+    path = convolve(tmp_path, "onnx::Conv_28", "onnx::Conv_29").model.path
+
+    (rule,) = json.loads(run("check", path, "--max-parameters", "130", "--format", "json").stdout)["rules"]
+
+    parts = {part["name"]: part["value"] for part in rule["contributors"]}
+    assert parts["[more in PyTorch]"] == 4
+    assert sum(parts.values()) == rule["observed"] == 136
+
+
 @pytest.mark.parametrize(("limit", "code"), [("1B", 2), ("23", 1)])
 def test_what_has_no_bound_passes_no_budget(limit: str, code: int, tmp_path: Path) -> None:
     path = convolve(tmp_path, "onnx::Conv_21", "a.bias").model.path
