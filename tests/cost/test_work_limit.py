@@ -24,6 +24,12 @@ def test_the_work_at_the_sizes_is_compared_with_the_limit(model: Path, limit: st
     assert run_here("check", model, "--max-macs", limit).returncode == code
 
 
+def test_an_exceeded_limit_says_by_how_much(model: Path) -> None:
+    printed = " ".join(run_here("check", model, "--max-macs", "b=4: 2000").stdout.split())
+
+    assert "2,048 multiply-accumulates are 48 more than the 2,000 allowed" in printed
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [

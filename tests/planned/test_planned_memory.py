@@ -218,6 +218,14 @@ def test_the_largest_size_that_fits_passes_a_limit_and_one_more_does_not(
 
 
 @pytest.mark.child
+def test_the_failure_of_a_limit_says_by_how_much_before_the_conditions(model: Path) -> None:
+    printed = " ".join(run_here("check", model, "--max-memory", "batch=800: 100KiB").stdout.split())
+
+    found = "260.16 KiB are 160.16 KiB more than the 100.00 KiB allowed. The run is at batch=800, on the file as it"
+    assert found in printed
+
+
+@pytest.mark.child
 def test_pieces_that_a_loop_stacks_count_beside_the_whole(tmp_path: Path) -> None:
     """onnxruntime keeps the result of each iteration until it has joined all, so that the output exists twice."""
     text = """
