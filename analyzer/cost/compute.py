@@ -175,7 +175,8 @@ def window(step: Step, dims: Sequence[Size], kernel: Sequence[Size]) -> tuple[Si
     """Return the window positions along each spatial axis: pads, strides, dilations, `auto_pad`, `ceil_mode`.
 
     Raises:
-        MisfitError: a window is larger than its input with the pads.
+        MisfitError: the window of a convolution is larger than its input with the pads.
+        UnshapedError: that of a pool is.
     """
     rank = len(kernel)
     strides = step.numbers("strides") or (1,) * rank
@@ -192,7 +193,11 @@ def window(step: Step, dims: Sequence[Size], kernel: Sequence[Size]) -> tuple[Si
         before, after = (0, 0) if auto == "VALID" else (pads[place], pads[place + rank])
         room = total((dim, before, after, multiply(reach, -1)))
         if isinstance(room, int) and room < 0:
-            raise MisfitError(f"a window of {reach:,} is larger than its input of {dim:,}")
+            padded = "padded " if before or after else ""
+            why = f"a window of {reach} is larger than its {padded}input of {add(room, reach)}"
+            if "Pool" in step.node.op_type:  # onnxruntime rounds towards 0, and runs some of these
+                raise UnshapedError(why)
+            raise MisfitError(why)
         if is_up:  # a window that starts in the end padding is left out
             begins = ceil_div(add(dim, before), stride)
             count = add(ceil_div(room, stride), 1)

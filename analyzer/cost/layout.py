@@ -174,8 +174,9 @@ def _concat(step: Step) -> list[Value]:
     for place in range(len(dims)):
         column = [shape[place] for shape in shapes]
         if place != axis:
-            for dim in column[1:]:
-                check_equal(column[0], dim, UNFIT)
+            filled = [shape[place] for shape in shapes if 0 not in shape]  # onnxruntime skips empty inputs
+            for dim in filled[1:]:
+                check_equal(filled[0], dim, UNFIT)
         dims[place] = _sum(column) if place == axis else min(column, key=lambda dim: not isinstance(dim, int))
     grids = [_grid(value) for value in step.inputs]
     known = [grid for grid in grids if grid is not None]
