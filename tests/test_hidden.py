@@ -244,6 +244,43 @@ def test_a_budget_judges_all_that_pytorch_may_have_had(
     assert answer in " ".join(result.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("limit", "observed", "room"),
+    [
+        ("at most 150", 140, "10 (6.7 %)"),
+        ("at most 130", 136, "6 over"),
+        ("at least 130", 136, "6 (4.6 %)"),
+        ("at least 150", 140, "10 too low"),
+    ],
+)
+def test_the_end_of_the_range_nearest_to_the_limit_is_judged(
+    limit: str, observed: int, room: str, tmp_path: Path
+) -> None:
+    path = convolve(tmp_path, "onnx::Conv_28", "onnx::Conv_29").model.path
+    config = tmp_path / "budget.toml"
+    config.write_text(f'[[rules]]\nname = "count"\nmetric = "parameters"\nlimit = "{limit}"\n')
+
+    done = run("check", path, "--config", config, "--format", "json")
+    printed = run("check", path, "--config", config).stdout
+
+    assert done.stdout, done.stderr
+    (rule,) = json.loads(done.stdout)["rules"]
+    assert (rule["observed"], rule["observed_least"], rule["observed_most"]) == (observed, 136, 140)
+    assert rule["exceeded_by"] in (None, abs(observed - int(limit.split()[-1])))
+    assert "136 to 140" in printed
+    assert room in printed
+
+
+def test_the_parts_of_a_range_add_up_to_its_end(tmp_path: Path) -> None:
+    path = convolve(tmp_path, "onnx::Conv_28", "onnx::Conv_29").model.path
+
+    (rule,) = json.loads(run("check", path, "--max-parameters", "130", "--format", "json").stdout)["rules"]
+
+    parts = {part["name"]: part["value"] for part in rule["contributors"]}
+    assert parts["[more in PyTorch]"] == 4
+    assert sum(parts.values()) == rule["observed"] == 136
+
+
 @pytest.mark.parametrize(("limit", "code"), [("1B", 2), ("23", 1)])
 def test_what_has_no_bound_passes_no_budget(limit: str, code: int, tmp_path: Path) -> None:
     path = convolve(tmp_path, "onnx::Conv_21", "a.bias").model.path
@@ -411,3 +448,65 @@ def test_a_number_that_was_computed_of_a_vector_leaves_the_count_open(tmp_path: 
     assert count_with("eps") == (12, 12, None)
     assert count_with() == (12, 12, 12)
     assert span(audit_model(save(tmp_path, text_model(body, numbers)))) == (12, 12, 13)  # a tool left no note
+
+
+BANKS = """
+    g (float[2, 6] x) => (float[2, 6] y) {
+        h = MatMul(x, "%s")
+        r = Relu(h)
+        t = MatMul(r, "%s")
+        y = Gemm(t, "head.weight", "head.bias")
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("onnx::MatMul_31", "onnx::MatMul_32"), (66, 66, 90)),  # 24 elements, 24 equal ones, 36 and 6
+        (("bank.weight", "onnx::MatMul_32"), (66, 66, 66)),  # tied: the first has PyTorch's name
+        (("onnx::MatMul_31", "inverse.weight"), (66, 66, 66)),
+    ],
+)
+def test_a_copy_may_be_a_parameter_of_its_own_if_pytorchs_names_are_gone(
+    names: tuple[str, str], expected: tuple[int, int, int], tmp_path: Path
+) -> None:
+    bank = noise(6, 4)
+    tensors = {
+        names[0]: bank,
+        names[1]: bank.T.copy(),
+        "head.weight": noise(6, 6, seed=2),
+        "head.bias": noise(6, seed=3),
+    }
+
+    ledger = audit_model(save(tmp_path, text_model(BANKS % names, tensors)))
+
+    assert span(ledger) == expected
+    if expected[2] > 66:
+        printed = " ".join(run("inspect", ledger.model.path).stdout.split())
+        assert "0 to 24 more in PyTorch" in printed
+        assert "1 tensor has the content of another, and may be a parameter of its own" in printed
+        assert run("check", ledger.model.path, "--max-parameters", "70").returncode == 2
+
+
+def test_a_weight_that_a_tool_stored_for_each_layer_hides_no_copy(tmp_path: Path) -> None:
+    """onnxslim does so with the weights that ALBERT's layers share."""
+    names = ("onnx::MatMul_31", "onnx::MatMul_32")
+    text = BANKS.replace("float[2, 6] x", "float[2, 4] x").replace("[2, 6] y", "[2, 4] y") % names
+    tensors = {name: noise(4, 4) for name in names}
+    tensors |= {"head.weight": noise(4, 4, seed=2), "head.bias": noise(4, seed=3)}
+
+    assert span(audit_model(save(tmp_path, text_model(text, tensors)))) == (36, 36, 36)
+
+
+def test_a_weight_that_two_nodes_read_hides_no_copy(tmp_path: Path) -> None:
+    text = BANKS.replace("float[2, 6] x", "float[2, 4] x").replace("[2, 6] y", "[2, 4] y") % (
+        ("onnx::MatMul_31",) * 2
+    )
+    tensors = {
+        "onnx::MatMul_31": noise(4, 4),
+        "head.weight": noise(4, 4, seed=2),
+        "head.bias": noise(4, seed=3),
+    }
+
+    assert span(audit_model(save(tmp_path, text_model(text, tensors)))) == (36, 36, 36)

@@ -150,6 +150,13 @@ def _describe_hidden(hidden: Iterable[Hides]) -> str:
         parts.append(f"{format_many(number, 'tensor')} may repeat values that are stored already")
     if number := counts["merged"]:
         parts.append(f"{format_many(number, 'tensor')} may stand for several parameters of equal content")
+    if number := counts["copy"]:
+        verb = (
+            "has the content of another, and may be a parameter"
+            if number == 1
+            else "have the content of others, and may be parameters"
+        )
+        parts.append(f"{format_many(number, 'tensor')} {verb} of {'its' if number == 1 else 'their'} own")
     if number := counts["scalar"]:
         parts.append(
             f"{format_many(number, 'number')} may be {'a parameter' if number == 1 else 'parameters'}"

@@ -276,6 +276,8 @@ def find_hidden(
         for key, entry in own.items():
             if key not in found and entry.uses > 1 and (merged := part.shared(entry)) is not None:
                 found[key] = merged
+            if key not in found and (copy := part.copied(entry)) is not None:
+                found[key] = copy
             if part.is_unchanged(entry) or key in found:
                 continue
             if (other := part.bounds_of_other(entry, is_opaque=key in opaque)) is not None:
@@ -738,6 +740,22 @@ class _Part(Frozen):
         if not self._is_few_numbers(entry, 1):
             return None
         return Hides(0, (entry.uses - 1) * entry.parameters, "merged")
+
+    def copied(self, entry: Entry) -> Hides | None:
+        """Return bounds for a weight stored a second time as its transpose, if PyTorch's name of neither is known.
+
+        Both have names of a trace, so that each may be a transposed parameter of its own, as a filter bank and its
+        inverse are. Several layers that share a weight read it in one orientation, so that a tool that stores it once
+        for each, as onnxslim does, stores equal tensors; weights tied to a transpose have PyTorch's name on one side.
+        """
+        original = None if entry.copy_of is None else self.entries.get(entry.copy_of)
+        if original is None or entry.parameters or entry.decided_by != "content:transposed-copy":
+            return None
+        both = entry.tensor, original.tensor
+        if entry.sources or original.sources or not all(_TRACED.fullmatch(each.name) for each in both):
+            return None
+        is_one_graph = both[0].graph_path == both[1].graph_path
+        return Hides(0, entry.logical_numel, "copy") if is_one_graph else None
 
     def _merges(self, node: Node) -> int:
         """Count the nodes with other parameters' names that read the same tensor as this one."""

@@ -423,12 +423,12 @@ class Hides(NamedTuple):
 
 
 HiddenBy = Literal[
-    "batchnorm", "factor", "bias", "computed", "padding", "buffer", "merged", "repeated", "scalar"
+    "batchnorm", "factor", "bias", "computed", "padding", "buffer", "merged", "repeated", "copy", "scalar"
 ]
 """Reason for the bounds: a BatchNorm, a factor or a bias was folded into a layer, or zeros removed from it; the
 values were computed from an unknown number of others; zeros may pad the tensor; it may be a buffer, repeat itself or a
-part of another tensor, or stand for several parameters of equal content; or it is a single number that may be a
-parameter.
+part of another tensor, or stand for several parameters of equal content; it equals another tensor, and may be a
+parameter of its own; or it is a single number that may be a parameter.
 """
 
 Hidden = Mapping[Key, Hides]

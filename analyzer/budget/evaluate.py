@@ -393,6 +393,8 @@ def _verdict(
         status,
         metric.unit,
         observed=outcome.observed,
+        least=None if outcome.range is None else outcome.range.least,
+        most=None if outcome.range is None else outcome.range.most,
         limit=outcome.limit,
         baseline=outcome.baseline,
         exceeded_by=outcome.excess if status is Status.FAIL else None,

@@ -11,7 +11,7 @@ from analyzer.account.doubt import Range
 from analyzer.account.group.keys import are_modules
 from analyzer.budget.amounts import format_growths
 from analyzer.budget.measuring import Metric, Parts, list_parts, measure
-from analyzer.budget.record import Among, AtLeast, AtMost, Contributor, Limit, Over, Rule, Unit
+from analyzer.budget.record import HIDDEN, Among, AtLeast, AtMost, Contributor, Limit, Over, Rule, Unit
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.text import format_count, format_ratio, shorten
 
@@ -27,6 +27,8 @@ class Outcome(NamedTuple):
     baseline: int | None = None
     baseline_part: Selection | None = None
     """Corresponding part of the baseline."""
+    range: Range | None = None
+    """Range whose end is the observed value; None where the value is exact."""
 
     @property
     def has_failed(self) -> bool:
@@ -96,10 +98,9 @@ def _compare_range(
     *,
     is_hidden: bool,
 ) -> Outcome | Unknown:
-    """Return the outcome that both ends of a range share; Unknown where one end holds and the other does not.
+    """Return the outcome of the end nearest to the limit if it is that of both ends of a range; else Unknown.
 
-    The observed count may lie below the range, for example where norms were folded: then the outcome at the lower end
-    is returned.
+    So the room up to a limit, or the excess over it, is the least that the range leaves.
     """
     ends: list[Outcome] = []
     for end, reason in ((span.least, span.fewer), (span.most_of_all, span.more)):
@@ -109,7 +110,8 @@ def _compare_range(
         if ends and other.has_failed != ends[0].has_failed:
             return Unknown(f"{span.describe()}: {(reason or span.fewer) if end > span.least else span.fewer}")
         ends.append(other)
-    return outcome if ends[0].has_failed == outcome.has_failed else ends[0]
+    nearest = max(ends, key=lambda end: -end.excess if end.has_failed else end.excess)
+    return nearest if span.is_exact else nearest._replace(range=span)
 
 
 def _compare(
@@ -184,7 +186,11 @@ def list_contributors(
     if isinstance(limit, Among):
         parts = {name: number for name, number in parts.items() if name not in limit.names}
     smallest_first = metric.unit is Unit.VERSION and isinstance(limit, AtLeast)
-    return _sort([Contributor(name, number) for name, number in parts.items() if number], smallest_first)
+    listed = [Contributor(name, number) for name, number in parts.items() if number]
+    if outcome.range is not None and isinstance(outcome.observed, int):
+        hidden = outcome.observed - sum(parts.values())
+        listed += [Contributor(HIDDEN, hidden)] if hidden > 0 else []
+    return _sort(listed, smallest_first)
 
 
 def _make_contributor(part: Selection, outcome: Outcome) -> Contributor:
@@ -286,11 +292,12 @@ def describe_failure(
     side = "less" if isinstance(rule.limit, AtLeast) else "more"
     word = "required" if isinstance(rule.limit, AtLeast) else "allowed"
     if outcome.limit == 0 and outcome.baseline is None:
-        return f"{_name_prefix(part)}{_count(metric, outcome.observed)}, where none is allowed{several}"
+        return f"{_name_prefix(part)}{_observed(metric, outcome)}, where none is allowed{several}"
     is_one = metric.unit is Unit.VERSION or outcome.observed == 1
+    least = "at least " if outcome.range is not None else ""
     text = (
-        f"{_count(metric, outcome.observed)}{_growth(outcome)} {'is' if is_one else 'are'} "
-        f"{format_count(outcome.excess)} {side} than the {format_count(outcome.limit)} {word}"
+        f"{_observed(metric, outcome)}{_growth(outcome)} {'is' if is_one else 'are'} "
+        f"{least}{format_count(outcome.excess)} {side} than the {format_count(outcome.limit)} {word}"
     )
     return _name_prefix(part) + text + _explain(rule.limit, outcome, baseline) + several
 
@@ -302,12 +309,18 @@ def describe_success(rule: Rule, metric: Metric, part: Selection, outcome: Outco
     assert isinstance(outcome.limit, int)
     side, word = ("least", "required") if isinstance(rule.limit, AtLeast) else ("most", "allowed")
     is_one = metric.unit is Unit.VERSION or outcome.limit == 1
-    found = f"{_count(metric, outcome.observed)}{_growth(outcome)}"
+    found = f"{_observed(metric, outcome)}{_growth(outcome)}"
     return f"{_name_prefix(part)}{found}; at {side} {format_count(outcome.limit)} {'is' if is_one else 'are'} {word}"
 
 
 def _name_prefix(part: Selection) -> str:
     return "" if part.kind == "all" else f"{shorten(part.name, _LONGEST)}: "
+
+
+def _observed(metric: Metric, outcome: Outcome) -> str:
+    """Return the observed number, or its range, with the noun of the metric."""
+    assert isinstance(outcome.observed, int)
+    return _count(metric, outcome.observed) if outcome.range is None else outcome.range.describe()
 
 
 def _count(metric: Metric, number: int) -> str:

@@ -118,6 +118,10 @@ class Skipped(enum.StrEnum):
     """The rule applies, but the group, the baseline or the measured data is missing. The gate does not pass."""
 
 
+HIDDEN = "[more in PyTorch]"
+"""Name of the part of a number that tensors hide, such as the parameters of norms folded into them."""
+
+
 class Contributor(Frozen):
     """Part of the observed number: a group, a tensor, an operator.
 
@@ -151,6 +155,10 @@ class Verdict(Frozen):
     skipped: Skipped | None = None
     message: str = ""
     """One sentence for the user: the violation, or the reason why the rule was not evaluated."""
+    least: int | None = None
+    """Lower end of the number's range, of which `observed` is the end nearest to the limit; None if it is exact."""
+    most: int | None = None
+    """Upper end of that range; None if the number is exact, or has no upper bound."""
 
 
 class BudgetReport(Frozen):

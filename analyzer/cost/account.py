@@ -14,6 +14,7 @@ from analyzer.cost.algebra import (
     hidden_in,
     multiply,
     settle,
+    sign_of,
     subtract,
     symbol,
     text_of,
@@ -70,21 +71,28 @@ def measure_cost(
     books = _book_nodes(walk, labels)
     axes = _bind(walk, dict(sizes or {}), is_lenient=is_lenient)
     bounds = {axis.name: axis.bound for axis in axes if axis.bound is not None}
-    if walk.is_contradicted(bounds):
+    is_strict = walk.is_contradicted(bounds)
+    if is_strict:
         walk = Walk(ledger.model, is_strict=True)
         books = _book_nodes(walk, labels)
+    if bounds:
+        at_sizes = Walk(ledger.model, bounds, is_strict=is_strict)
+        found = _book_nodes(at_sizes, labels)
+        if len(bounds) < len(axes) or found.refused is not None or not _is_same(books, found, bounds):
+            walk, books = at_sizes, found  # it also decides branches and slices that no formula tells
     return CostReport(
         path=str(ledger.model.path),
         by=labels.by,
         depth=labels.depth,
         axes=axes,
-        total=_whole(each.sums() for each in books.groups.values()),
+        total=books.whole(),
         groups=tuple(
             GroupCost(" / ".join(label), label, each.sums(), each.nodes)
             for label, each in books.groups.items()
         ),
         operators=_operators(books, bounds),
-        unknown=(*books.branching, *books.left()),
+        unknown=books.all_unknown(),
+        refused=books.refused,
         assumed=tuple(f"{text_of(a)} = {text_of(b)}" for a, b in walk.assumed if not hidden_in(b)),
         bounds=bounds,
         stamp=stamp,
@@ -105,15 +113,13 @@ def _book_nodes(walk: Walk, labels: Labels) -> _Books:
     return books
 
 
-def _whole(sums: Iterable[Sums]) -> Sums:
-    known = list(sums)
-    return Sums(
-        settle(total(each.macs for each in known)),
-        settle(total(each.flops for each in known)),
-        settle(total(each.read for each in known)),
-        settle(total(each.written for each in known)),
-        settle(total(each.useful for each in known)),
+def _is_same(free: _Books, bound: _Books, bounds: Mapping[str, int]) -> bool:
+    """Whether the formulas have the numbers of a walk at these sizes, with as many nodes of unknown work."""
+    pairs = zip(_amounts(free.whole()), _amounts(bound.whole()), strict=True)
+    is_equal = all(
+        isinstance(number, int) and evaluate(formula, bounds) == number for formula, number in pairs
     )
+    return is_equal and len(free.all_unknown()) == len(bound.all_unknown())
 
 
 class _Account(Mutable):
@@ -133,8 +139,12 @@ class _Account(Mutable):
 
 def _times(booked: tuple[Sums, int]) -> tuple[Size, ...]:
     sums, count = booked
-    amounts = (sums.macs, sums.flops, sums.read, sums.written, sums.useful)
+    amounts = _amounts(sums)
     return amounts if count == 1 else tuple(multiply(amount, count) for amount in amounts)
+
+
+def _amounts(sums: Sums) -> tuple[Size, ...]:
+    return sums.macs, sums.flops, sums.read, sums.written, sums.useful
 
 
 class _Books(Mutable):
@@ -146,10 +156,21 @@ class _Books(Mutable):
     unknown: list[UnknownNode] = field(default_factory=list)
     parts: dict[int, tuple[tuple[str, ...], tuple[str, str]]] = field(default_factory=dict)
     """Group and operator of each node whose work is part of a known sum, by its index in `unknown`."""
+    refused: UnknownNode | None = None
+    """First node that cannot run with the sizes of its inputs, outside of branches that may not run."""
     branching: list[UnknownNode] = field(default_factory=list)
     """Ifs with branches of different work."""
     alike: dict[tuple[int, str, Size], tuple[Sums, str, bool]] = field(default_factory=dict)
     """Amounts of identical nodes, with the reason why they are unknown, and whether that reason is in the amounts."""
+
+    def whole(self) -> Sums:
+        """Return the sums of all groups."""
+        known = [_amounts(each.sums()) for each in self.groups.values()]
+        return Sums(*(settle(total(column)) for column in zip(*known, strict=True))) if known else Sums()
+
+    def all_unknown(self) -> tuple[UnknownNode, ...]:
+        """Return the nodes of unknown work, and the Ifs whose branches differ."""
+        return (*self.branching, *self.left())
 
     def left(self) -> tuple[UnknownNode, ...]:
         """Return the nodes of unknown work, without parts of a sum that is known for their group and their operator."""
@@ -181,6 +202,8 @@ class _Books(Mutable):
             self.parts[len(self.unknown)] = (label, kind)
         if why:
             self.record_unknown(node, why, " / ".join(label))
+        if visit.is_refused and self.refused is None and not visit.branch and sign_of(visit.times) == 1:
+            self.refused = self.unknown[-1]
         self.groups.setdefault(label, _Account()).add(sums)
         self.operators.setdefault(kind, _Account()).add(sums)
 
@@ -213,7 +236,7 @@ def _sums(visit: Visit) -> tuple[Sums, str, bool]:
 def _work(visit: Visit) -> tuple[Work, str]:
     """Return a node's work, and the reason why it is unknown; "" where it is known."""
     step = visit.step
-    if visit.is_closed:
+    if visit.is_closed or visit.is_refused:
         return Work(), visit.why
     if not step.node.is_standard:
         return Work(), visit.why or f"no rule for {step.node.domain}.{step.node.op_type}"

@@ -25,7 +25,18 @@ from analyzer.cost.algebra import (
     truth_of,
 )
 from analyzer.cost.layout import axis_of, fold
-from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value, sizes_of
+from analyzer.cost.values import (
+    NOTHING,
+    UNFIT,
+    Element,
+    MisfitError,
+    Rule,
+    Step,
+    UnshapedError,
+    Value,
+    check_equal,
+    sizes_of,
+)
 from analyzer.model.dtypes import DType
 from analyzer.records import replace
 
@@ -37,14 +48,27 @@ def _like(step: Step) -> list[Value]:
     return [made] * max(len(step.node.outputs), 1)
 
 
+_BROADCASTING = 7
+"""First operator set that aligns shapes at their last axes; before it, the first input has the shape of the output."""
+
+
 def _elementwise(step: Step) -> list[Value]:
-    shape = step.broadcast([step.shape(slot) for slot in range(len(step.inputs)) if step.has(slot)])
+    slots = [slot for slot in range(len(step.inputs)) if step.has(slot)]
+    shape = (
+        step.shape(0) if _is_aligned_by_axis(step) else step.broadcast([step.shape(slot) for slot in slots])
+    )
     known = [value for value in step.inputs if value is not NOTHING]
     return [Value(known[0].dtype, shape, fold(step.node.op_type, known))]
 
 
+def _is_aligned_by_axis(step: Step) -> bool:
+    """Whether the second input is aligned by an attribute, as before `_BROADCASTING`."""
+    return step.opset < _BROADCASTING and step.node.domain in ("", "ai.onnx")
+
+
 def _truth(step: Step) -> list[Value]:
-    shape = step.broadcast([step.shape(slot) for slot in range(len(step.inputs))])
+    shapes = [step.shape(slot) for slot in range(len(step.inputs))]
+    shape = shapes[0] if _is_aligned_by_axis(step) else step.broadcast(shapes)
     return [Value(DType.BOOL, shape, fold(step.node.op_type, step.inputs))]
 
 
@@ -96,6 +120,7 @@ def _matmul(step: Step, a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...
         raise UnshapedError("MatMul of a scalar")
     left = [1, *a] if len(a) == 1 else list(a)
     right = [*b, 1] if len(b) == 1 else list(b)
+    check_equal(left[-1], right[-2], UNFIT)
     dims = [*step.broadcast([tuple(left[:-2]), tuple(right[:-2])]), left[-2], right[-1]]
     if len(a) == 1:
         del dims[-2]
@@ -131,6 +156,7 @@ _PRODUCTS = {
 
 def _gemm(step: Step) -> list[Value]:
     a, b = operands(step)
+    check_equal(a[-1], b[0], UNFIT)
     is_float = step.node.op_type == "QGemm" and not step.has(7)  # without an output scale
     return [Value(DType.FLOAT if is_float else step.value(0).dtype, (a[0], b[-1]))]
 
@@ -146,7 +172,12 @@ def weight_slot(step: Step) -> int:
 
 
 def window(step: Step, dims: Sequence[Size], kernel: Sequence[Size]) -> tuple[Size, ...]:
-    """Return the window positions along each spatial axis: pads, strides, dilations, `auto_pad`, `ceil_mode`."""
+    """Return the window positions along each spatial axis: pads, strides, dilations, `auto_pad`, `ceil_mode`.
+
+    Raises:
+        MisfitError: the window of a convolution is larger than its input with the pads.
+        UnshapedError: that of a pool is.
+    """
     rank = len(kernel)
     strides = step.numbers("strides") or (1,) * rank
     dilations = step.numbers("dilations") or (1,) * rank
@@ -161,6 +192,12 @@ def window(step: Step, dims: Sequence[Size], kernel: Sequence[Size]) -> tuple[Si
             continue
         before, after = (0, 0) if auto == "VALID" else (pads[place], pads[place + rank])
         room = total((dim, before, after, multiply(reach, -1)))
+        if isinstance(room, int) and room < 0:
+            padded = "padded " if before or after else ""
+            why = f"a window of {reach} is larger than its {padded}input of {add(room, reach)}"
+            if "Pool" in step.node.op_type:  # onnxruntime rounds towards 0, and runs some of these
+                raise UnshapedError(why)
+            raise MisfitError(why)
         if is_up:  # a window that starts in the end padding is left out
             begins = ceil_div(add(dim, before), stride)
             count = add(ceil_div(room, stride), 1)

@@ -10,7 +10,7 @@ from analyzer.cost.record import CostReport
 from analyzer.cost.sizing import name_flag, parse_sized, resolve_sizes
 from analyzer.errors import OnnxLedgerError
 from analyzer.records import Frozen
-from analyzer.text import format_many, short_count
+from analyzer.text import format_count, format_many, short_count
 from analyzer.timing.inputs.sizes import Shapes
 
 _FLAG = "--max-macs"
@@ -59,6 +59,12 @@ def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
         report = measure_cost(ledger, sizes=resolve_sizes(ledger, limit.shapes))
     except OnnxLedgerError as error:
         return _skipped_verdict(limit, path, name_flag(error, _FLAG))
+    if report.refused is not None:
+        return _skipped_verdict(
+            limit,
+            path,
+            f"the model does not run at these sizes: {report.refused.node}: {report.refused.reason}",
+        )
     observed = report.at(report.total.macs)
     if observed is None:
         free = ", ".join(axis.stored_name or axis.where for axis in report.axes if axis.bound is None)
@@ -70,16 +76,24 @@ def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
         many = format_many(len(report.unknown), "node")
         return _skipped_verdict(limit, path, f"the work of {many} is not known: {first.node}, {first.reason}")
     exceeded = observed - limit.macs
+    has_failed = exceeded > 0
+    message = f"{short_count(observed)} multiply-accumulates"
+    if has_failed:
+        least = "" if report.is_complete else "at least "  # the work of the other nodes comes on top
+        message = (
+            f"{format_count(observed)} multiply-accumulates are {least}{format_count(exceeded)} more than the "
+            f"{format_count(limit.macs)} allowed"
+        )
     return Verdict(
         limit.rule,
         path,
-        Status.FAIL if exceeded > 0 else Status.PASS,
+        Status.FAIL if has_failed else Status.PASS,
         Unit.MACS,
         observed=observed,
         limit=limit.macs,
-        exceeded_by=exceeded if exceeded > 0 else None,
-        contributors=tuple(_contributors(report)) if exceeded > 0 else (),
-        message=f"{short_count(observed)} multiply-accumulates",
+        exceeded_by=exceeded if has_failed else None,
+        contributors=tuple(_contributors(report)) if has_failed else (),
+        message=message,
     )
 
 

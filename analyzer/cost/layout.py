@@ -28,7 +28,7 @@ from analyzer.cost.algebra import (
     subtract,
     truth_of,
 )
-from analyzer.cost.values import MOST, Element, Rule, Step, UnshapedError, Value
+from analyzer.cost.values import MOST, UNFIT, Element, Rule, Step, UnshapedError, Value, check_equal
 from analyzer.model.dtypes import DType
 from analyzer.records import replace
 
@@ -102,6 +102,8 @@ def _reshape(step: Step) -> list[Value]:
             raise UnshapedError(value.why or "Reshape of a tensor of unknown size")
         at = dims.index(-1)
         dims[at] = _rest(source, [*dims[:at], *dims[at + 1 :]])
+    if source is not None:
+        check_equal(product(source), product(dims), "a Reshape to another number of elements")
     return [Value(value.dtype, tuple(dims), value.data)]
 
 
@@ -171,6 +173,10 @@ def _concat(step: Step) -> list[Value]:
     dims = list(shapes[0])
     for place in range(len(dims)):
         column = [shape[place] for shape in shapes]
+        if place != axis:
+            filled = [shape[place] for shape in shapes if 0 not in shape]  # onnxruntime skips empty inputs
+            for dim in filled[1:]:
+                check_equal(filled[0], dim, UNFIT)
         dims[place] = _sum(column) if place == axis else min(column, key=lambda dim: not isinstance(dim, int))
     grids = [_grid(value) for value in step.inputs]
     known = [grid for grid in grids if grid is not None]

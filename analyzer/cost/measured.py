@@ -161,14 +161,14 @@ class Measured(Frozen):
     compared: Compared
     predicted: int | None
     """Predicted multiply-accumulates at these sizes, as far as they are known."""
-    is_complete: bool
-    """Whether the work of every node is known without a run."""
+    unknown: int
+    """Number of nodes whose work is unknown without a run."""
     memory: tuple[MeasuredLine, ...] = ()
 
     @property
     def macs(self) -> Agreement:
         """Result for multiply-accumulates: those of the run against the predicted total of all nodes."""
-        if not self.is_complete or self.predicted is None or self.compared.macs is None:
+        if self.unknown or self.predicted is None or self.compared.macs is None:
             return Agreement.NOT_COMPARED
         return Agreement.AGREES if self.predicted == self.compared.macs else Agreement.DIFFERS
 
@@ -215,8 +215,10 @@ def measure_run(ledger: Ledger, report: CostReport, query: MemoryQuery) -> Measu
     if report.memory is not None and query.level not in (None, "none"):
         with traced(path, inputs.feeds, LEVELS[query.level]) as other:
             lines = tuple(_memory(report.memory, other))
-    predicted = evaluate(measure_cost(ledger, report.by, sizes=_by_place(walk, at)).total.macs, at)
-    return Measured(trace.version, tuple(at.items()), compared, predicted, report.is_complete, lines)
+    whole = measure_cost(ledger, report.by, sizes=_by_place(walk, at))
+    return Measured(
+        trace.version, tuple(at.items()), compared, whole.at(whole.total.macs), len(whole.unknown), lines
+    )
 
 
 def _by_place(walk: Walk, at: Mapping[str, int]) -> Mapping[str, int]:

@@ -88,6 +88,8 @@ class CostReport(Frozen):
     operators: tuple[OperatorCost, ...]
     """Operators by descending multiply-accumulates, as far as these can be compared."""
     unknown: tuple[UnknownNode, ...]
+    refused: UnknownNode | None = None
+    """First node that cannot run with the sizes of its inputs, one of `unknown`; None where all may run."""
     assumed: tuple[str, ...] = ()
     """Sizes that meet in one axis and were assumed to be equal: `a = b`."""
     bounds: Mapping[str, int] = field(default_factory=dict)

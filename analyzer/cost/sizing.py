@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from analyzer.account.ledger import Ledger
@@ -13,7 +12,7 @@ from analyzer.model import Graph
 from analyzer.records import replace
 from analyzer.text import printable, shown
 from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
-from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot, parse_shapes
+from analyzer.timing.inputs.sizes import Shapes, bind_axes, parse_shapes
 
 
 def with_past(shapes: Shapes, past: int | None) -> Shapes:
@@ -27,34 +26,20 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
     """Return the sizes of axes, in elements, by the name that the file gives an axis, or by `input.position`.
 
     Raises:
-        UsageError: a name matches nothing, an axis is fixed at another size, or one is swept.
+        UsageError: a name matches nothing, sizes contradict each other or those that the file fixes, or one is swept.
     """
     if shapes.sweep is not None:
         raise UsageError(f"--shape {printable(shapes.sweep.key)}: give one size; the formulas hold for all")
     if not shapes.sizes:
         return {}
     signature = [value_type for graph in _main_graphs(ledger) for value_type in graph.signature]
-    parts, _ = assign_roles(signature, look_up(ledger.model, ledger.wiring).uses)
-    symbols: dict[str, list[Slot]] = defaultdict(list)
-    roles: dict[str, list[Slot]] = defaultdict(list)
-    for number, part in enumerate(parts):
-        for position, (dim, own) in enumerate(zip(part.dims, part.roles, strict=True)):
-            roles[own].append((number, position))
-            if isinstance(dim, str):
-                symbols[dim].append((number, position))
-    names = AxisNames(parts, symbols, roles)
+    parts, sides = assign_roles(signature, look_up(ledger.model, ledger.wiring).uses)
     sizes: dict[str, int] = {}
-    for key, size in shapes.sizes:
-        slots, role = names.find(key)
-        by_role = [slot for slot in (roles[role] if role is not None else []) if slot not in slots]
-        for number, position in (*slots, *by_role):
-            dim, input_name = parts[number].dims[position], parts[number].value_type.name
-            if not isinstance(dim, int) or dim < 0:
-                sizes.setdefault(dim if isinstance(dim, str) and dim else f"{input_name}.{position}", size)
-            elif dim != size and (number, position) in slots:
-                raise UsageError(
-                    f"--shape {printable(key)}: the file fixes this axis of {printable(input_name)} at {dim}"
-                )
+    for (number, position), size in bind_axes(parts, sides, shapes.sizes).items():
+        dim = parts[number].dims[position]
+        if not isinstance(dim, int) or dim < 0:
+            named = dim if isinstance(dim, str) else ""
+            sizes[named or f"{parts[number].value_type.name}.{position}"] = size
     return sizes
 
 

@@ -77,6 +77,24 @@ class UnshapedError(Exception):
     """Raised where the shape of an output cannot be known; the message is the reason."""
 
 
+UNFIT = "the inputs do not fit each other"
+"""Reason why a node cannot run."""
+
+
+class MisfitError(UnshapedError):
+    """Raised where a node cannot run with the sizes of its inputs; the message says what does not fit."""
+
+
+def check_equal(a: Size, b: Size, what: str) -> None:
+    """Check that two sizes are equal, as far as both are numbers.
+
+    Raises:
+        MisfitError: they differ.
+    """
+    if isinstance(a, int) and isinstance(b, int) and a != b:
+        raise MisfitError(f"{what}: {a:,} and {b:,}")
+
+
 class Step(Mutable):
     """A node with its inputs, as a rule sees it."""
 
@@ -118,12 +136,18 @@ class Step(Mutable):
         return value.shape
 
     def broadcast(self, shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
-        """Return the broadcast shape (ONNX docs/Broadcasting.md); a number other than 1 is the size of its axis."""
+        """Return the broadcast shape (ONNX docs/Broadcasting.md); a number other than 1 is the size of its axis.
+
+        Raises:
+            MisfitError: an axis has two such numbers.
+        """
         rank = max(map(len, shapes), default=0)
         result: list[Size] = []
         for place in range(-rank, 0):
             dims = [shape[place] for shape in shapes if -place <= len(shape)]
             numbers = [dim for dim in dims if isinstance(dim, int) and dim != 1]
+            for number in numbers[1:]:
+                check_equal(numbers[0], number, UNFIT)
             symbolic = list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
             if numbers or not symbolic:
                 result.append(numbers[0] if numbers else 1)

@@ -15,7 +15,7 @@ from analyzer.cost.compute import COMPUTE
 from analyzer.cost.fused import FUSED
 from analyzer.cost.layout import LAYOUT
 from analyzer.cost.others import OTHERS
-from analyzer.cost.values import MOST, MOST_AXES, NOTHING, Element, Step, UnshapedError, Value
+from analyzer.cost.values import MOST, MOST_AXES, NOTHING, Element, MisfitError, Step, UnshapedError, Value
 from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
 from analyzer.model.dtypes import DType
 from analyzer.model.functions import called_bodies
@@ -60,6 +60,8 @@ class Visit(Frozen):
     """Branches of Ifs that the node is in, the outermost first: the If may not run it."""
     is_closed: bool = False
     """Whether the node has a body that was not walked."""
+    is_refused: bool = False
+    """Whether the node cannot run with the sizes of its inputs."""
     alike: int | None = None
     """Number shared by nodes with the same operator, inputs and outputs; None for a node that was not compared."""
 
@@ -71,6 +73,8 @@ class Walk(Mutable, dict=True):
     """One walk through a model."""
 
     model: Model
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    """Sizes, in elements, of axes that are numbers in this walk, by their names in expressions."""
     axes: list[Axis] = field(default_factory=list)
     values: dict[GraphPath, Scope] = field(default_factory=dict)
     """Known values by graph; for a body, those of its last walk."""
@@ -81,7 +85,7 @@ class Walk(Mutable, dict=True):
     joined: list[Value] = field(default_factory=list)
     """Outputs of the Ifs, Loops and Scans, each time they were walked; visits do not have them."""
     _names: set[str] = field(default_factory=set)
-    _symbols_by_name: dict[str, Poly] = field(default_factory=dict)
+    _symbols_by_name: dict[str, Size] = field(default_factory=dict)
     """Axes in expressions, by their names in the file."""
     _fresh: int = 0
     _inner: int = 0
@@ -138,12 +142,14 @@ class Walk(Mutable, dict=True):
         dims = (
             dim
             if isinstance(dim, int) and dim >= 0
-            else self._symbols_by_name.get(str(dim)) or self.fresh(value.why)
+            else self._symbols_by_name[str(dim)]
+            if str(dim) in self._symbols_by_name
+            else self.fresh(value.why)
             for dim in noted.dims
         )
         return Value(noted.dtype, tuple(dims))
 
-    def _axis(self, name: str, position: int, stored_name: str | None) -> Poly:
+    def _axis(self, name: str, position: int, stored_name: str | None) -> Size:
         if stored_name and stored_name in self._symbols_by_name:
             return self._symbols_by_name[stored_name]
         identifier = printed_axis(stored_name, name, position)
@@ -151,9 +157,10 @@ class Walk(Mutable, dict=True):
             identifier += "_"
         self._names.add(identifier)
         self.axes.append(Axis(identifier, stored_name or None, name, position))
+        size = self.bounds[identifier] if identifier in self.bounds else symbol(identifier)
         if stored_name:
-            self._symbols_by_name[stored_name] = symbol(identifier)
-        return symbol(identifier)
+            self._symbols_by_name[stored_name] = size
+        return size
 
     def meet(self, a: Size, b: Size) -> Size:
         """Return the size of an axis where two sizes meet: they are assumed equal, or in strict mode, one is 1."""
@@ -222,6 +229,7 @@ class Walk(Mutable, dict=True):
         body = self._bodies.get(node.place)
         is_call = body is not None and body in self._graphs
         nested = self._nested.get(node.place, {}) if node.op_type in ("If", "Loop", "Scan") else {}
+        is_refused = False
         is_closed = bool(is_call or nested) and self._inner > _MOST_INNER
         if is_closed:
             why = f"bodies have over {_MOST_INNER:,} nodes, counted for each run; the rest is skipped"
@@ -234,7 +242,7 @@ class Walk(Mutable, dict=True):
             yield from self._control(step, nested, scope, replace(where, place=where.place))
             return
         else:
-            made, why, alike = self._make(step)
+            made, why, is_refused, alike = self._make(step)
         if why and not node.is_standard:
             alike = None
             noted = self._graphs[node.graph_path].noted if node.graph_path in self._graphs else {}
@@ -243,10 +251,13 @@ class Walk(Mutable, dict=True):
                 for name, value in zip(node.outputs, made, strict=False)
             )
         self._enter(step, made, scope, where)
-        yield Visit(step, made, where.times, place, why, where.branch, is_closed, alike)
+        yield Visit(step, made, where.times, place, why, where.branch, is_closed, is_refused, alike)
 
-    def _make(self, step: Step) -> tuple[tuple[Value, ...], str, int | None]:
-        """Return a node's outputs, why they are unknown, and its number; identical nodes are inferred once."""
+    def _make(self, step: Step) -> tuple[tuple[Value, ...], str, bool, int | None]:
+        """Return a node's outputs, why they are unknown, whether it cannot run, and its number.
+
+        Identical nodes are inferred once.
+        """
         node = step.node
         # It may depend on the caller's attributes, or on tensors in attributes.
         if step.caller_attributes or step.attached:
@@ -258,14 +269,14 @@ class Walk(Mutable, dict=True):
         found = self._alike.get(key)
         if found is None:
             before = self._fresh
-            made, why = _apply(step)
+            made, why, is_refused = _apply(step)
             if self._fresh != before:  # it created a fresh size, which others must not share
-                return made, why, None
-            found = _Made(tuple(map(self._canonical, made)), why, len(self._alike), inputs)
+                return made, why, is_refused, None
+            found = _Made(tuple(map(self._canonical, made)), why, is_refused, len(self._alike), inputs)
             if len(self._alike) >= _MOST_ALIKE:
-                return found.values, why, None
+                return found.values, why, is_refused, None
             self._alike[key] = found
-        return found.values, found.why, found.number
+        return found.values, found.why, found.is_refused, found.number
 
     def _canonical(self, value: Value) -> Value:
         """Return the canonical instance of a value; one with numbers stays itself, because 1 equals 1.0."""
@@ -412,6 +423,7 @@ class _Made(NamedTuple):
 
     values: tuple[Value, ...]
     why: str
+    is_refused: bool
     number: int
     inputs: tuple[Value, ...]
     """Kept alive, because the cache key contains their ids."""
@@ -420,8 +432,8 @@ class _Made(NamedTuple):
 _RULES = (FUSED, LAYOUT, COMPUTE, OTHERS)
 
 
-def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
-    """Infer a node's outputs; the second result is the reason where that fails."""
+def _apply(step: Step) -> tuple[tuple[Value, ...], str, bool]:
+    """Infer a node's outputs, with the reason where that fails, and whether the node cannot run with its inputs."""
     node = step.node
     count = max(len(node.outputs), 1)
     rule = None
@@ -429,18 +441,22 @@ def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
         rule = next((rules[node.op_type] for rules in _RULES if node.op_type in rules), None)
     if rule is None:
         why = f"no rule for {node.domain + '.' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
-        return (Value(DType.UNDEFINED, None, None, why),) * count, why
+        return (Value(DType.UNDEFINED, None, None, why),) * count, why, False
     try:
         made = tuple(rule(step))
+        least = min((dim for value in made for dim in value.shape or () if isinstance(dim, int)), default=0)
+        if least < 0:
+            raise MisfitError(f"an output would have a size of {least:,}")
     except (UnshapedError, ValueError, IndexError, TypeError, ArithmeticError) as error:
         why = str(error) if isinstance(error, UnshapedError) else f"{node.op_type}: incompatible shapes"
         dtype = step.inputs[0].dtype if step.inputs else DType.UNDEFINED
-        return (Value(dtype, None, None, why),) * count, why
+        is_refused = isinstance(error, MisfitError)
+        return (Value(dtype, None, None, why),) * count, why, is_refused
     lost = Value(DType.UNDEFINED, None, None, f"no rule for this output of {node.op_type}")
     made = tuple(
         replace(value, data=None) if value.data and len(value.data) > MOST else value for value in made
     )
-    return (*made, *(lost,) * (count - len(made))), ""
+    return (*made, *(lost,) * (count - len(made))), "", False
 
 
 def _many_axes(name: str, count: int) -> str:

@@ -276,6 +276,14 @@ OneHotEncoder ZipMap
 """Operators that only move, create or select values."""
 
 
+_BODIES = frozenset({"If", "Loop", "Scan"})
+
+
+def may_have_macs(op_type: str, domain: str) -> bool:
+    """Whether an operator may sum products, itself or in its bodies."""
+    return domain != "ai.onnx" or op_type in _BODIES or op_type not in WITHOUT_MACS | FREE
+
+
 def work_of(step: Step, made: Sequence[Value]) -> Work | None:
     """Return the work of a node; None where no rule knows its operator.
 

@@ -68,7 +68,11 @@ class Verdict(Record, frozen=True, kw_only=True):
     """Allowed side of the limit: at most, at least, or only the given names."""
     observed: Annotated[int, Meta(extra={"unit": "`unit`"})] | list[Text] | None
     """Observed number, or names, sorted; null if the rule was not evaluated, or failed because the number has no
-    bound."""
+    bound. If the file leaves the number open, the end of its range that is nearest to the limit."""
+    observed_least: Annotated[int, Meta(extra={"unit": "`unit`"})] | None = None
+    """Lower end of the range of the number; null if it is exact, or the rule was not evaluated."""
+    observed_most: Annotated[int, Meta(extra={"unit": "`unit`"})] | None = None
+    """Upper end of that range; null if the number is exact or has no upper bound, or the rule was not evaluated."""
     limit: Annotated[int, Meta(extra={"unit": "`unit`"})] | list[Text] | None
     """Allowed number or names; for a limit over a baseline, the resulting number, null if unknown."""
     unit: Unit

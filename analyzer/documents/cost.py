@@ -43,6 +43,8 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """Operators, most multiply-accumulates first."""
     unknown: list[CostUnknown]
     """Nodes whose work is unknown, each with the reason."""
+    refused: CostUnknown | None = None
+    """First node of `unknown` that cannot run with the sizes of its inputs; null if there is none, as far as known."""
     memory: list[MemoryLine]
     """Memory of a run on onnxruntime's CPU provider, line by line, at `memory_at`; empty without `--memory`."""
     memory_at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
@@ -132,6 +134,8 @@ class CostGroup(Record, frozen=True, kw_only=True):
     """`macs` as a fraction of the total, at the given sizes, or if the fraction is the same at all sizes; else null."""
     nodes: Nodes
     """Number of its nodes that do work."""
+    nodes_without_macs: Annotated[int, Meta(ge=0, extra={"unit": "nodes"})] = 0
+    """Number of its nodes whose multiply-accumulates are unknown and not in `macs`."""
 
 
 class CostOperator(Record, frozen=True, kw_only=True):
@@ -143,6 +147,8 @@ class CostOperator(Record, frozen=True, kw_only=True):
     """Domain of the operator; `ai.onnx` is the default one."""
     nodes: Nodes
     """Number of its nodes that do work."""
+    nodes_without_macs: Annotated[int, Meta(ge=0, extra={"unit": "nodes"})] = 0
+    """Number of its nodes whose multiply-accumulates are unknown and not in `macs`."""
     macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
     """Multiply-accumulates of its nodes."""
     flops: Annotated[Amount, Meta(extra={"unit": "floating point operations"})]
@@ -203,7 +209,8 @@ class CostMeasured(Record, frozen=True, kw_only=True):
 
     verdict: Literal["agrees", "differs", "not-compared"]
     """Outcome: `differs` if a shape or the multiply-accumulates differ, or if more memory was requested than
-    modelled."""
+    modelled; `not-compared` if neither shapes nor multiply-accumulates could be compared; `agrees` if all that was
+    compared agrees, which `macs` may not be part of."""
     version: Text
     """Version of onnxruntime."""
     at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
@@ -247,6 +254,8 @@ class MeasuredMacs(Record, frozen=True, kw_only=True):
     """Outcome: `not-compared` if the work of a node is unknown, in the prediction or in the run."""
     said: Annotated[int, Meta(extra={"unit": "multiply-accumulates"})] | None
     """Predicted multiply-accumulates of all nodes; null if they are not a number at these sizes."""
+    unknown: Annotated[int, Meta(ge=0, extra={"unit": "nodes"})] = 0
+    """Number of nodes whose work is unknown at these sizes, and not in `said`."""
     measured: Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})] | None
     """Multiply-accumulates of the run; null if a call cannot be counted."""
     why: str

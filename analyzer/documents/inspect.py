@@ -311,7 +311,7 @@ class Hides(Record, frozen=True, kw_only=True):
     at_most: Elements | None
     """Largest number of parameters beyond the tensor's own count; null if there is no bound."""
     why: Literal[
-        "batchnorm", "factor", "bias", "computed", "padding", "buffer", "merged", "repeated", "scalar"
+        "batchnorm", "factor", "bias", "computed", "padding", "buffer", "merged", "repeated", "copy", "scalar"
     ]
     """Change made to the values before they were stored, or another meaning that they may have."""
 
@@ -391,4 +391,5 @@ class Tensor(Record, frozen=True, kw_only=True):
     """Number of parameters that PyTorch had in its place beyond its own count, at least and at most (null: no bound),
     and the reason: a `batchnorm`, `factor` or `bias` was put into the layer; it was `computed` from parameters; zeros
     may fill it up (`padding`); it may be a `buffer`, be `repeated` within itself or from another, be a learned
-    `scalar`, or stand for several equal parameters (`merged`). Null if it hides none."""
+    `scalar`, stand for several equal parameters (`merged`), or repeat another tensor and be a parameter of its own
+    (`copy`). Null if it hides none."""

@@ -159,7 +159,9 @@ def _run(ledger: Any, shapes: Sequence[str]) -> Row:
     with suppress(OnnxLedgerError):
         counted = count_macs(ledger, fitting)
         sizes = ",".join(f"{axis}={size}" for axis, size in counted.at.items())
-        row |= {"counted": counted, "macs": counted.total, "nodes_without_macs": len(counted.unknown)}
+        is_known = counted.total or not counted.unknown
+        row |= {"counted": counted, "macs": counted.total if is_known else None}
+        row |= {"nodes_without_macs": len(counted.unknown)}
         row |= {"sizes": _utf8(sizes)}
     with suppress(OnnxLedgerError):
         answer = answer_memory(ledger, MemoryQuery(fitting))

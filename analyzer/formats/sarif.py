@@ -225,11 +225,16 @@ def _to_uri(path: str) -> str:
     return ("file://" if path.startswith("/") else "") + quote(path, errors="surrogateescape")
 
 
+_FACTS = (
+    "metric", "unit", "observed", "observed_least", "observed_most", "limit", "baseline", "exceeded_by",
+)  # fmt: skip
+
+
 def _properties(problem: Problem) -> Object:
     facts: Object = {"subjects": len(problem.subjects)}
     if problem.nbytes is not None:
         facts["bytes"] = problem.nbytes
-    for key in ("metric", "unit", "observed", "limit", "baseline", "exceeded_by"):
+    for key in _FACTS:
         if problem.rule.get(key) is not None:
             facts[key] = problem.rule[key]
     return facts

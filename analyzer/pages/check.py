@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from analyzer.budget.record import UNSUMMED, Skipped, Unit
+from analyzer.budget.record import HIDDEN, UNSUMMED, Skipped, Unit
 from analyzer.budget.record import Status as RuleStatus
 from analyzer.documents.check import CheckDocument, Contributor, ModelFinding, Verdict
 from analyzer.pages.page import (
@@ -187,7 +187,7 @@ def _rules(document: CheckDocument) -> Table:
                 rule.name,
                 *([_model_name(rule.model)] if several else []),
                 str(rule.status),
-                _amount(rule, rule.observed),
+                _observed(rule),
                 _limit(rule),
                 *([_baseline(rule), _change(rule)] * has_baseline),
                 _room(rule),
@@ -213,6 +213,16 @@ def _amount(rule: Verdict, value: int | Sequence[str] | None) -> Cell:
     if not isinstance(value, int):
         return Formatted(len(value), format_many(len(value), rule.unit.removesuffix("s")))
     return Formatted(value, _number(rule, value))
+
+
+def _observed(rule: Verdict) -> Cell:
+    """Return the observed number, or its range."""
+    if rule.observed_least is None or not isinstance(rule.observed, int):
+        return _amount(rule, rule.observed)
+    most = "more" if rule.observed_most is None else _number(rule, rule.observed_most)
+    return Formatted(
+        rule.observed, f"{_number(rule, rule.observed_least)} {'or' if most == 'more' else 'to'} {most}"
+    )
 
 
 def _number(rule: Verdict, value: int) -> str:
@@ -348,7 +358,10 @@ def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Tab
     has_baseline = any(each.baseline is not None for each in rule.contributors)
     total = _total(rule)
     adds = rule.metric not in UNSUMMED
-    rows = [Row(_part(each, has_baseline=has_baseline, adds=adds)) for each in rule.contributors]
+    rows = [
+        Row(_part(each, has_baseline=has_baseline, adds=adds), stays=each.name == HIDDEN)
+        for each in rule.contributors
+    ]
     if total is not None:
         rest = _rest(total, rule.contributors)
         cells = _part(rest, has_baseline=has_baseline)

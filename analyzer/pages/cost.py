@@ -61,7 +61,16 @@ def _answer(document: CostDocument) -> str:
     if document.complete:
         return answer
     node_count = format_many(len(document.unknown), "node")
-    return f"NOT COMPLETE: the work of {node_count} is not known, and is not in the sums{answer and '; '}{answer}"
+    parts = (_refusal(document), f"the work of {node_count} is not known, and is not in the sums", answer)
+    return f"NOT COMPLETE: {'; '.join(filter(None, parts))}"
+
+
+def _refusal(document: CostDocument) -> str:
+    """Return that the model does not run, and at which node, in words; empty where nothing says so."""
+    if document.refused is None:
+        return ""
+    at = " at these sizes" if any(axis.bound is not None for axis in document.axes) else ""
+    return f"the model does not run{at} ({document.refused.node}: {document.refused.reason})"
 
 
 def _run_answer(document: CostDocument) -> str:
@@ -71,14 +80,25 @@ def _run_answer(document: CostDocument) -> str:
         return ""
     if run.verdict == "agrees":
         shapes = format_many(run.shapes, "shape")
-        macs = f" and {_plain(run.macs.measured)} MACs" if run.macs.verdict == "agrees" else ""
-        return f"a run by onnxruntime {run.version} agrees: {shapes}{macs}"
+        if run.macs.verdict == "agrees":
+            return f"a run by onnxruntime {run.version} agrees: {shapes} and {_plain(run.macs.measured)} MACs"
+        return f"a run by onnxruntime {run.version} agrees in {shapes}; MACs not compared: {_uncompared(document)}"
     if run.verdict == "not-compared":
         return "no part of the run could be compared"
     parts = [f"{format_many(len(run.differing), 'shape')}"] if run.differing else []
     parts += ["MACs"] if run.macs.verdict == "differs" else []
     parts += ["memory"] if any((line.unexplained or 0) > 0 for line in run.memory) else []
     return f"DIFFERS from a run by onnxruntime {run.version}: {', '.join(parts)}"
+
+
+def _uncompared(document: CostDocument) -> str:
+    """Return the reason why the multiply-accumulates of a run could not be compared, in words."""
+    if document.measured is None:
+        return ""
+    macs = document.measured.macs
+    if macs.unknown:
+        return f"the work of {format_many(macs.unknown, 'node')} is not known without a run"
+    return macs.why or "their number is not known without a run"
 
 
 def _form_answer(document: CostDocument) -> str:
@@ -94,8 +114,10 @@ def _form_answer(document: CostDocument) -> str:
 
 def _figures(document: CostDocument) -> Iterator[Figure]:
     totals = document.totals
-    for label, amount, unit in (("MACs", totals.macs, "MACs"), ("Flops", totals.flops, "flops")):
-        text = _number(amount)
+    known = _has_all_macs(document), not any(row.op_type != "If" for row in document.unknown)
+    for label, amount, is_known in zip(("MACs", "Flops"), (totals.macs, totals.flops), known, strict=True):
+        unit = "MACs" if label == "MACs" else "flops"
+        text = _or_more(_number(amount), amount, is_known=is_known)
         yield Figure(label, text, _short(amount), f"{text} {unit}")
     for label, amount in (("Read", totals.read_bytes), ("Written", totals.written_bytes)):
         text = _bytes(amount)
@@ -108,6 +130,18 @@ def _figures(document: CostDocument) -> Iterator[Figure]:
 
 def _number(amount: Amount) -> str:
     return format_count(amount.value) if amount.value is not None else format_expression(amount.expression)
+
+
+def _has_all_macs(document: CostDocument) -> bool:
+    """Whether the sums lack no multiply-accumulates; an If counts its larger branch, which may be too many."""
+    return not any(group.nodes_without_macs for group in document.groups)
+
+
+def _or_more(text: str, amount: Amount, *, is_known: bool) -> str:
+    """Return a sum in words if it lacks the work of a node."""
+    if is_known:
+        return text
+    return "unknown" if amount.expression == "0" else f"{text} or more"
 
 
 def _short(amount: Amount) -> str:
@@ -141,17 +175,32 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
 
 
 def _unknown(document: CostDocument) -> Table:
-    """Return the table of nodes of unknown work; nodes with the same operator and reason share a row."""
-    rows = Counter((row.op_type, row.reason) for row in document.unknown)
-    first = {(row.op_type, row.reason): row.node for row in reversed(document.unknown)}
+    """Return the table of nodes of unknown work; nodes with the same reason share a row."""
+    first = {row.reason: row.node for row in reversed(document.unknown)}
+    operators: dict[str, Counter[str]] = {}
+    for row in document.unknown:
+        operators.setdefault(row.reason, Counter())[row.op_type] += 1
+    rows = sorted(operators.items(), key=lambda item: -item[1].total())
     columns = (
         Column("not known", Kind.NAME),
-        Column("operator", room=9),
+        Column("operators", room=9),
         Column("nodes", Kind.COUNT, room=5),
         Column("why", Kind.PROSE, room=9),
     )
-    table_rows = tuple(Row((first[key], key[0], count, key[1])) for key, count in rows.most_common())
+    table_rows = tuple(
+        Row((first[why], _name_operators(counts), counts.total(), why)) for why, counts in rows
+    )
     return Table(columns, table_rows, title="not known", detail=Detail.FIRST)
+
+
+def _name_operators(counts: Counter[str]) -> str:
+    """Return the operators of nodes, the most frequent first."""
+    names = [name for name, _ in counts.most_common(_MOST_OPERATORS)]
+    others = len(counts) - len(names)
+    return ", ".join([*names, *([format_many(others, "other")] if others else [])])
+
+
+_MOST_OPERATORS = 2
 
 
 def _measured(document: CostDocument) -> Iterator[Block]:
@@ -160,11 +209,12 @@ def _measured(document: CostDocument) -> Iterator[Block]:
     if run is None:
         return
     sizes = ", ".join(f"{axis}={size}" for axis, size in run.at.items())
-    rows = [
-        Row(
-            ("MACs", _plain(run.macs.said), _plain(run.macs.measured), _gap(run.macs.said, run.macs.measured))
-        )
-    ]
+    is_compared = run.macs.verdict != "not-compared"
+    gap = _gap(run.macs.said, run.macs.measured) if is_compared else "not compared"
+    said = _plain(run.macs.said or None) if run.macs.unknown else _plain(run.macs.said)
+    if run.macs.unknown and run.macs.said:
+        said = f"{said} of known nodes"
+    rows = [Row(("MACs", said, _plain(run.macs.measured), gap))]
     rows += [
         Row((line.line, _nbytes(line.modelled), _nbytes(line.measured), _more(line.unexplained)))
         for line in run.memory
@@ -252,8 +302,8 @@ def _columns(*rows: Row) -> tuple[Column, ...]:
 
 def _groups(document: CostDocument) -> Table:
     title = title_groups(document.by, document.depth)
-    idle = [group for group in document.groups if group.macs.expression == "0"]
-    busy = [group for group in document.groups if len(idle) == 1 or group.macs.expression != "0"]
+    idle = [group for group in document.groups if _is_idle(group)]
+    busy = [group for group in document.groups if len(idle) == 1 or not _is_idle(group)]
     busy.sort(
         key=lambda group: {"stem": -1, "head": 1}.get(group.group, 0)
     )  # as in the graph, and in `inspect`
@@ -263,8 +313,8 @@ def _groups(document: CostDocument) -> Table:
     totals = document.totals
     total = (
         "total",
-        _cell(totals.macs),
-        1.0 if totals.macs.expression != "0" else None,
+        _sum(totals.macs, is_known=_has_all_macs(document)),
+        1.0 if totals.macs.expression != "0" and _has_shares(document) else None,
         _size(totals.read_bytes),
         _size(totals.written_bytes),
         _cell(totals.flops),
@@ -278,6 +328,21 @@ def _groups(document: CostDocument) -> Table:
         is_long=True,
         key="groups",
     )
+
+
+def _is_idle(group: CostGroup) -> bool:
+    """Whether a group has no multiply-accumulates, as far as all of its nodes are known."""
+    return group.macs.expression == "0" and not group.nodes_without_macs
+
+
+def _has_shares(document: CostDocument) -> bool:
+    return all(group.share is not None for group in document.groups if not _is_idle(group))
+
+
+def _sum(amount: Amount, *, is_known: bool) -> Cell:
+    """Return the cell of a sum, in words if it lacks the work of a node."""
+    cell = _cell(amount)
+    return cell if is_known else Formatted(amount.value, _or_more(_number(amount), amount, is_known=False))
 
 
 def _alike(groups: Sequence[CostGroup]) -> Iterator[tuple[str, list[CostGroup]]]:
@@ -299,7 +364,8 @@ def _follows(first: CostGroup, second: CostGroup) -> bool:
     ours, theirs = _COUNTER.match(first.group), _COUNTER.match(second.group)
     if ours is None or theirs is None or ours[1] != theirs[1] or int(theirs[2]) != int(ours[2]) + 1:
         return False
-    return first.macs == second.macs and first.macs.expression != "0"
+    is_alike = (first.macs, first.nodes_without_macs) == (second.macs, second.nodes_without_macs)
+    return is_alike and not _is_idle(first)
 
 
 def _name(groups: Sequence[CostGroup]) -> str:
@@ -311,10 +377,12 @@ def _row(name: str, alike: Sequence[CostGroup], document: CostDocument, *, is_al
     one, times = alike[0], len(alike)
     shares = [group.share for group in alike]
     known = [share for share in shares if share is not None]
-    macs = _cell(one.macs)
+    is_known = not one.nodes_without_macs
+    macs = _sum(one.macs, is_known=is_known)
     if times > 1 and is_alike:
         value = None if one.macs.value is None else times * one.macs.value
-        macs = Formatted(value, f"{times} x {_format_factor(one.macs)}")
+        text = f"{times} x {_format_factor(one.macs)}"
+        macs = Formatted(value, _or_more(text, one.macs, is_known=is_known))
     sums = [[getattr(group, key) for group in alike] for key in ("read_bytes", "written_bytes", "flops")]
     return Row(
         (
@@ -352,8 +420,17 @@ def _summed(amounts: Sequence[Amount], *, size: bool) -> Cell:
 
 
 def _operators(document: CostDocument) -> Table:
+    unknown = {(row.op_type, row.domain) for row in document.unknown if row.op_type != "If"}
     rows = tuple(
-        Row((row.op_type, row.domain, row.nodes, _cell(row.macs), _cell(row.flops)))
+        Row(
+            (
+                row.op_type,
+                row.domain,
+                row.nodes,
+                _sum(row.macs, is_known=not row.nodes_without_macs),
+                _sum(row.flops, is_known=(row.op_type, row.domain) not in unknown),
+            )
+        )
         for row in document.operators
     )
     columns = (

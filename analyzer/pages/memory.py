@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from analyzer.documents.cost import CostDocument
-from analyzer.documents.memory import FittingSize
+from analyzer.documents.memory import FittingSize, MemoryLine
 from analyzer.pages.page import Block, Chart, Column, Detail, Fact, Facts, Kind, Notes, Row, Table
 from analyzer.pages.shared import format_expression
 from analyzer.text import format_bytes, format_count
@@ -21,7 +21,8 @@ def memory_answer(document: CostDocument) -> str:
         more = "bodies of If, Loop and Scan may need too much more"
         return f"whether it fits {there} is not known: {format_bytes(room.needed)} are modelled, and {more}"
     if room.fits is None:
-        return f"whether it fits {there} is not known"
+        why = "; ".join(line.note for line in _unknown_activations(document))
+        return f"whether it fits {there} is not known{why and ': '}{why}"
     if room.fits and room.needed is not None:
         return f"fits {there}: {format_bytes(room.needed)} are modelled, most of it {room.line}"
     needed = "more" if room.needed is None else format_bytes(room.needed)
@@ -61,14 +62,19 @@ def _lines(document: CostDocument) -> Iterator[Block]:
     known = [line.value for line in document.memory if line.value is not None]
     total = ("sum of known numbers", sum(known), "", "")
     yield Table(columns, rows, title="memory", total=total, key="memory")
-    why = [
-        line for line in document.memory if line.note and line.line == "activations" and line.value is None
-    ]
+    why = _unknown_activations(document)
     if why:  # unknown activations are the answer, so the reason is always shown
         yield Notes(tuple(f"{line.line}: {line.note}" for line in why))
     notes = tuple(f"{line.line}: {line.note}" for line in document.memory if line.note and line not in why)
     if notes:
         yield Notes(notes, detail=Detail.MORE)
+
+
+def _unknown_activations(document: CostDocument) -> list[MemoryLine]:
+    """Return the line of activations if only its reason is known."""
+    return [
+        line for line in document.memory if line.note and line.line == "activations" and line.value is None
+    ]
 
 
 def _sizes(at: Mapping[str, int]) -> str:

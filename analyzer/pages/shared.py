@@ -253,7 +253,7 @@ def report_macs(macs: CountedMacs | UnsetType) -> Iterator[str]:
         return
     at = ", ".join(f"{axis}={size}" for axis, size in macs.at.items())
     sizes = f"at {at}" if at else "of a run"
-    parts = [f"MACs: {format_count(macs.total)} {sizes}"]
+    parts = [f"MACs: {format_count(macs.total) if macs.total or not macs.unknown else 'unknown'} {sizes}"]
     if macs.unknown:
         parts.append(
             f"without {format_many(macs.unknown, 'node')} of unknown work (`onnxledger cost` names them)"

@@ -332,11 +332,15 @@ def test_a_product_of_many_sums_is_reported_and_not_worked_out(tmp_path: Path) -
     sizes = {f"{name}{at}": 1 for name in "ab" for at in range(14)}
     text = f"g ({inputs}) => (float[m, 1] y) {{ {body} y = Relu(r13) }}"
 
-    report = cost(tmp_path, text, weights, **sizes)
+    report = cost(tmp_path, text, weights)
 
     assert not report.is_complete
     assert any("more than 1,024 terms" in row.reason for row in report.unknown)
-    assert report.at(report.total.macs) is None
+    at_sizes = cost(tmp_path, text, weights, **sizes)
+    assert (at_sizes.is_complete, at_sizes.at(at_sizes.total.macs)) == (
+        True,
+        sum(2**at for at in range(1, 15)),
+    )
 
 
 def test_a_size_of_hundreds_of_functions_in_one_another_is_reported_and_not_worked_out(
@@ -348,10 +352,13 @@ def test_a_size_of_hundreds_of_functions_in_one_another_is_reported_and_not_work
     )
     weights = {"first": np.array([0]), "last": np.array([8])}
 
-    report = cost(tmp_path, f"g (float[b] s0) => (float[b2] y) {{ {body} y = Relu(s500) }}", weights, b=3)
+    text = f"g (float[b] s0) => (float[b2] y) {{ {body} y = Relu(s500) }}"
+
+    report = cost(tmp_path, text, weights)
 
     assert not report.is_complete
     assert any("more than 90 functions in one another" in row.reason for row in report.unknown)
+    assert cost(tmp_path, text, weights, b=3).is_complete
 
 
 def test_numbers_of_a_shape_that_wrap_around_are_not_known(tmp_path: Path) -> None:
@@ -422,3 +429,195 @@ def test_an_axis_as_printed_is_refused_where_two_are_printed_so(tmp_path: Path) 
         graph_input.type.tensor_type.shape.dim[0].Clear()
 
     assert run_here("cost", save(tmp_path, proto), "--shape", "a_b_0=5").returncode == 2
+
+
+POSITIONS = """
+    g (float[b, s, 6] x) => (float[b, s, 4] y) {
+        size = Shape<start = 1, end = 2>(x)
+        rows = Slice(table, zero, size, zero)
+        h = Add(x, rows)
+        y = MatMul(h, w)
+    }
+"""
+STORED = {"w": noise(6, 4), "table": noise(16, 6), "zero": np.zeros(1, np.int64)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ("b=1,s=17", "the inputs do not fit each other: 17 and 16"),
+        ("s=17", "the inputs do not fit each other: 17 and 16"),
+    ],
+)
+def test_sizes_that_the_model_cannot_run_at_are_not_complete(tmp_path: Path, sizes: str, reason: str) -> None:
+    model = save(tmp_path, text_model(POSITIONS, STORED))
+
+    document = json.loads(run_here("cost", model, "--shape", sizes, "--format", "json").stdout)
+
+    jsonschema.validate(document, load_schema("cost"))
+    assert not document["complete"]
+    assert (document["refused"]["op_type"], document["refused"]["reason"]) == ("Add", reason)
+    assert document["totals"]["macs"]["expression"] == "0"  # the product after it is not known either
+    first = " ".join(run_here("cost", model, "--shape", sizes).stdout.split())
+    assert f"NOT COMPLETE: the model does not run at these sizes (h: {reason})" in first
+
+
+@pytest.mark.parametrize("s", [0, 1, 16])
+def test_sizes_that_the_model_runs_at_are_complete(tmp_path: Path, s: int) -> None:
+    report = measure_cost(audit(tmp_path, text_model(POSITIONS, STORED)), sizes={"b": 2, "s": s})
+
+    assert report.is_complete
+    assert report.refused is None
+    assert report.at(report.total.macs) == 2 * s * 24
+
+
+@pytest.mark.parametrize(
+    ("body", "width"),
+    [
+        ("y = Conv(x, w)", 2),
+        ("y = Conv<dilations = [4], pads = [1, 1]>(x, w)", 6),
+        ("y = MaxPool<kernel_shape = [5], strides = [4]>(x)", 4),  # its floor would be 0
+        ("y = AveragePool<kernel_shape = [5], strides = [4], ceil_mode = 1>(x)", 4),
+        ("y = Conv(x, wide)", 0),
+    ],
+)
+def test_a_window_larger_than_its_input_has_no_work(tmp_path: Path, body: str, width: int) -> None:
+    stored = {"w": noise(3, 3, 3), "wide": noise(3, 3, 3)}
+    ledger = audit(tmp_path, text_model(f"g (float[n, 3, s] x) => (float[n, 3, t] y) {{ {body} }}", stored))
+
+    for sizes in ({"s": width}, {"n": 1, "s": width}):
+        report = measure_cost(ledger, sizes=sizes)
+        assert not report.is_complete
+        assert "is larger than its" in report.unknown[0].reason
+        assert (report.refused is None) == ("Pool" in body)  # onnxruntime runs some of these
+        assert report.total.macs == 0
+    assert measure_cost(ledger, sizes={"n": 1, "s": width + 3}).is_complete
+
+
+def test_a_branch_that_may_not_run_does_not_refuse_the_model(tmp_path: Path) -> None:
+    text = """
+        g (bool c, float[1, 3, s] x) => (float[1, 3, t] y) {
+            y = If(c) <then_branch = a () => (float[1, 3, t] p) { p = Conv(x, w) },
+                       else_branch = e () => (float[1, 3, t] q) { q = Identity(x) }>
+        }
+    """
+    report = cost(tmp_path, text, {"w": noise(3, 3, 3)}, s=2)
+
+    assert report.refused is None
+    assert not report.is_complete
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = MatMul(x, w)",
+        "y = Gemm(x, w)",
+        "y = Concat<axis = 0>(x, w)",
+        "y = Reshape(x, shape)",
+        'y = Einsum<equation = "ij,jk->ik">(x, w)',
+        "y = Add(x, w)",
+    ],
+)
+def test_inputs_that_do_not_fit_each_other_refuse_the_model(tmp_path: Path, body: str) -> None:
+    stored = {"w": noise(5, 4), "shape": np.array([3, 7], np.int64)}
+
+    report = cost(tmp_path, f"g (float[n, s] x) => (float[a, c] y) {{ {body} }}", stored, n=3, s=6)
+
+    assert report.refused is not None
+    assert not report.is_complete
+
+
+def test_operators_of_old_sets_align_by_an_attribute(tmp_path: Path) -> None:
+    text = """
+        <ir_version: 3, opset_import: ["": 6]>
+        g (float[n, 3, 5, 5] x) => (float[n, 3, 5, 5] y) { y = Add<broadcast = 1, axis = 1>(x, w) }
+    """
+    report = cost(tmp_path, text, {"w": noise(3)}, n=2)
+
+    assert report.is_complete
+    assert report.at(report.total.flops) == 2 * 75
+
+
+def test_with_sizes_for_some_axes_all_formulas_are_in_the_others(tmp_path: Path) -> None:
+    text = """
+        g (float[b, s, 6] x, float[b, 4] z) => (float[b, s, 4] y, float[b, 3] u) { y = MatMul(x, w) u = MatMul(z, v) }
+    """
+    model = save(tmp_path, text_model(text, {"w": noise(6, 4), "v": noise(4, 3)}))
+
+    for size in (2, 0):
+        document = json.loads(run_here("cost", model, "--shape", f"b={size}", "--format", "json").stdout)
+        macs = document["totals"]["macs"]
+        rows = [row["macs"]["expression"] for row in document["groups"]]
+        assert macs["expression"] == (f"{24 * size}*s + {12 * size}" if size else "0")
+        assert sum(eval(row, {"s": 5}) for row in rows) == eval(macs["expression"], {"s": 5})
+        assert not any("b" in row for row in rows)
+    assert "48 s + 24 MACs" in run_here("cost", model, "--shape", "b=2").stdout
+
+
+def test_sizes_decide_what_no_formula_tells(tmp_path: Path) -> None:
+    text = """
+        g (float[b, 6] x) => (float[n, 4] y) {
+            size = Shape<start = 0, end = 1>(x)
+            small = Less(size, limit)
+            c = Squeeze(small)
+            h = If(c) <then_branch = a () => (float[b, 6] p) { p = Identity(x) },
+                       else_branch = e () => (float[1, b, 6] q) { q = Unsqueeze(x, zero) }>
+            y = MatMul(h, w)
+        }
+    """
+    stored = {"w": noise(6, 4), "limit": np.array([8], np.int64), "zero": np.zeros(1, np.int64)}
+    ledger = audit(tmp_path, text_model(text, stored))
+
+    assert not measure_cost(ledger).is_complete
+    for b in (3, 9):
+        report = measure_cost(ledger, sizes={"b": b})
+        assert (report.is_complete, report.at(report.total.macs)) == (True, b * 24)
+
+
+def test_a_sum_without_the_work_of_a_node_is_not_printed_as_a_number(tmp_path: Path) -> None:
+    text = """
+        <ir_version: 10, opset_import: ["": 18, "acme": 1]>
+        g (float[2, 6] x) => (float[2, 4] y, float[2, 4] z) {
+            h = acme.Mystery(x)
+            r = Relu(h)
+            t = Tanh(r)
+            p = MatMul(r, w)
+            y = Add(p, p)
+            z = MatMul(x, w)
+        }
+    """
+    model = save(tmp_path, text_model(text, {"w": noise(6, 4)}))
+
+    printed = run_here("cost", model, "--by", "op").stdout
+    document = json.loads(run_here("cost", model, "--by", "op", "--format", "json").stdout)
+
+    assert "48 or more MACs" in printed
+    rows = {line.split()[0]: line.split()[1:4] for line in printed.splitlines() if line.strip()}
+    assert rows["Mystery"][0] == "unknown"
+    assert rows["MatMul"] == rows["total"] == ["48", "or", "more"]
+    assert printed.count("no rule for acme.Mystery") == 1  # one row for all nodes
+    assert {row["group"]: row["nodes_without_macs"] for row in document["groups"]} == {
+        "Mystery": 1, "Relu": 0, "Tanh": 0, "MatMul": 1, "Add": 0,
+    }  # fmt: skip
+
+
+def test_shares_of_open_formulas_have_no_total(tmp_path: Path) -> None:
+    text = "g (float[b, s, 6] x, float[b, 4] z) => (y, u) { y = MatMul(x, w) u = Gemm(z, v) }"
+    model = save(tmp_path, text_model(text, {"w": noise(6, 4), "v": noise(4, 3)}))
+
+    free = run_here("cost", model, "--by", "op").stdout.splitlines()
+    bound = run_here("cost", model, "--by", "op", "--shape", "b=1,s=2").stdout.splitlines()
+
+    assert not any("100 %" in line for line in free)
+    assert any("100 %" in line for line in bound if line.startswith("total"))
+
+
+def test_an_empty_input_of_a_concat_refuses_nothing(tmp_path: Path) -> None:
+    report = cost(
+        tmp_path,
+        "g (float[p, 4] x) => (float[n, m] y) { y = Concat<axis = 0>(x, w) }",
+        {"w": noise(3, 5)},
+        p=0,
+    )
+
+    assert report.refused is None

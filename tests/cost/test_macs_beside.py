@@ -123,3 +123,12 @@ def test_saved_reports_have_no_nodes_to_count(tmp_path: Path, model: Path) -> No
 
     assert done.returncode == 2
     assert "name the model itself" in done.stderr
+
+
+def test_work_of_which_nothing_is_known_is_no_zero(tmp_path: Path) -> None:
+    text = "g (float[b, 4, s] x) => (float[b, 2, t] y) { y = Conv(x, w) }"
+    model = save(tmp_path, text_model(text, {"w": noise(2, 4, 5)}))
+
+    printed = " ".join(run_here("inspect", model, "--shape", "b=1,s=3").stdout.split())
+
+    assert "MACs: unknown at b=1, s=3, without 1 node of unknown work" in printed

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import onnx
 import pytest
 from commands import run_here
@@ -144,3 +145,29 @@ def test_times_stand_beside_the_work_of_each_group(tmp_path: Path) -> None:
     assert document["macs_per_second"] == pytest.approx(
         document["macs"] / document["latency_ms"]["mean"] * 1e3
     )
+
+
+VALUES = "i = NonZero(x) t = Transpose(i) f = Cast<to = 1>(t)"
+RANKS = """
+    total = ReduceSum<keepdims = 0>(x) c = Cast<to = 9>(total)
+    f = If(c) <then_branch = t () => (float[b, 2] p) { p = Identity(x) },
+               else_branch = e () => (float[1, b, 2] q) { q = Unsqueeze(x, zero) }>
+"""
+
+
+@pytest.mark.time
+@pytest.mark.parametrize(("body", "known"), [(VALUES, "not known 66"), (RANKS, "18 of known nodes 42")])
+def test_macs_of_unknown_nodes_are_not_said_to_agree(tmp_path: Path, body: str, known: str) -> None:
+    text = f"""
+        g (float[b, 2] x) => (y, float[b, 3] z) {{ {body} y = MatMul(f, w) z = MatMul(x, v) }}
+    """
+    stored = {"w": noise(2, 4), "v": noise(2, 3), "zero": np.zeros(1, np.int64)}
+    model = save(tmp_path, text_model(text, stored))
+
+    done = run_here("cost", model, "--shape", "b=3", "--measured")
+
+    printed = " ".join(done.stdout.split())
+    assert done.returncode == 0  # all shapes that are known agree
+    assert "MACs not compared: the work of 1 node is not known without a run" in printed
+    assert f"MACs {known} not compared" in printed
+    assert " 6 b" not in printed  # the size of b is given

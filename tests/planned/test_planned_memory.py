@@ -114,6 +114,14 @@ def test_a_size_that_the_shapes_refuse_ends_the_search(tmp_path: Path) -> None:
     (fit,) = answer_memory(audit_model(path), MemoryQuery(parse_shapes(["length=8"]), memory=1 << 30)).fits
     assert (fit.axis, fit.largest, fit.reason) == ("length", 64, "shapes")
 
+    first = " ".join(run_here("cost", path, "--shape", "length=65", "--memory", "1GiB").stdout.split())
+    unfit = "the inputs of Add do not fit each other at these sizes"
+    assert f"whether it fits 1.00 GiB is not known: {unfit}" in first
+    assert (
+        "NOT COMPLETE: the model does not run at these sizes (y: the inputs do not fit each other: 65 and 64)"
+        in first
+    )
+
 
 @pytest.mark.child
 def test_sizes_that_values_decide_are_not_guessed(tmp_path: Path) -> None:
@@ -207,6 +215,14 @@ def test_the_largest_size_that_fits_passes_a_limit_and_one_more_does_not(
     assert fit.largest > 100
     for size, code in ((fit.largest, 0), (fit.largest + 1, 2)):
         assert run_here("check", model, "--max-memory", f"n={size}: 1MB").returncode == code
+
+
+@pytest.mark.child
+def test_the_failure_of_a_limit_says_by_how_much_before_the_conditions(model: Path) -> None:
+    printed = " ".join(run_here("check", model, "--max-memory", "batch=800: 100KiB").stdout.split())
+
+    found = "260.16 KiB are 160.16 KiB more than the 100.00 KiB allowed. The run is at batch=800, on the file as it"
+    assert found in printed
 
 
 @pytest.mark.child

@@ -81,6 +81,12 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
         else f"onnxruntime's graph of it ({limit.level})"
     )
     summary = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, {graph}; not modelled: {unmodelled}"
+    if has_failed:
+        summary = (
+            f"{format_bytes(needed.total)} are {format_bytes(exceeded)} more than the "
+            f"{format_bytes(limit.nbytes)} allowed. The run is at {at or 'fixed sizes'}, on {graph}; "
+            f"not modelled: {unmodelled}"
+        )
     return Verdict(
         limit.rule,
         path,

@@ -40,6 +40,8 @@ def _rule(verdict: Verdict) -> check_records.Verdict:
         status=verdict.status,
         bound=_bound(rule.limit),
         observed=_listed(verdict.observed),
+        observed_least=verdict.least,
+        observed_most=verdict.most,
         limit=_listed(verdict.limit),
         unit=verdict.unit,
         baseline=verdict.baseline,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from analyzer.cost.against import WorkAgainst
 from analyzer.cost.algebra import Size, text_of
 from analyzer.cost.measured import Measured
-from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums
-from analyzer.cost.work import CONVENTION
+from analyzer.cost.record import CostReport, GroupCost, OperatorCost, Sums, UnknownNode
+from analyzer.cost.work import CONVENTION, may_have_macs
 from analyzer.documents import cost as records
 from analyzer.documents.memory import MeasuredMemory
 from analyzer.formats.json.memory import (
@@ -22,6 +24,9 @@ from analyzer.formats.json.parts import Fields, head
 
 def document_cost(report: CostReport) -> records.CostDocument:
     """Return the document of `cost`."""
+    summing = [row for row in report.unknown if row.group and may_have_macs(row.op_type, row.domain)]
+    by_group = Counter(row.group for row in summing)
+    by_operator = Counter((row.op_type, row.domain) for row in summing)
     return records.CostDocument(
         **head(report.stamp),
         model=records.CostModel(path=report.path),
@@ -34,12 +39,10 @@ def document_cost(report: CostReport) -> records.CostDocument:
         totals=records.CostTotals(**_sums(report, report.total), intensity=_intensity(report)),
         by=report.by,
         depth=report.depth,
-        groups=[_group(report, group) for group in report.groups],
-        operators=[_operator(report, row) for row in report.operators],
-        unknown=[
-            records.CostUnknown(node=row.node, op_type=row.op_type, domain=row.domain, reason=row.reason)
-            for row in report.unknown
-        ],
+        groups=[_group(report, group, by_group[group.name]) for group in report.groups],
+        operators=[_operator(report, row, by_operator[row.op_type, row.domain]) for row in report.operators],
+        unknown=[_unknown(row) for row in report.unknown],
+        refused=None if report.refused is None else _unknown(report.refused),
         memory=[] if report.memory is None else document_lines(report.memory),
         memory_at={} if report.memory is None else document_sizes(report.memory),
         peak=None if report.memory is None else document_peak(report.memory),
@@ -50,6 +53,10 @@ def document_cost(report: CostReport) -> records.CostDocument:
         against=None if report.against is None else _against(report, report.against),
         measured=None if report.measured is None else _measured(report.measured),
     )
+
+
+def _unknown(row: UnknownNode) -> records.CostUnknown:
+    return records.CostUnknown(node=row.node, op_type=row.op_type, domain=row.domain, reason=row.reason)
 
 
 def _against(report: CostReport, against: WorkAgainst) -> records.CostAgainst:
@@ -97,6 +104,7 @@ def _measured(measured: Measured) -> records.CostMeasured:
         macs=records.MeasuredMacs(
             verdict=measured.macs.value,
             said=measured.predicted,
+            unknown=measured.unknown,
             measured=compared.macs,
             why=compared.why,
             operators=dict(compared.operators),
@@ -133,7 +141,7 @@ def _intensity(report: CostReport) -> float | None:
     return flops / (read + written)
 
 
-def _group(report: CostReport, group: GroupCost) -> records.CostGroup:
+def _group(report: CostReport, group: GroupCost, unknown: int) -> records.CostGroup:
     own, whole = report.at(group.sums.macs), report.at(report.total.macs)
     if group.sums.macs == 0:
         own = 0
@@ -146,14 +154,16 @@ def _group(report: CostReport, group: GroupCost) -> records.CostGroup:
         **_sums(report, group.sums),
         share=share,
         nodes=group.nodes,
+        nodes_without_macs=unknown,
     )
 
 
-def _operator(report: CostReport, row: OperatorCost) -> records.CostOperator:
+def _operator(report: CostReport, row: OperatorCost, unknown: int) -> records.CostOperator:
     return records.CostOperator(
         op_type=row.op_type,
         domain=row.domain,
         nodes=row.nodes,
+        nodes_without_macs=unknown,
         macs=_amount(report, row.sums.macs),
         flops=_amount(report, row.sums.flops),
     )

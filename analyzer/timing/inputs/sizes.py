@@ -436,6 +436,26 @@ def size_axes(
     return solver.solve()
 
 
+def bind_axes(
+    parts: Sequence[KnownInput], sides: Sides, sizes: Iterable[tuple[str, int]]
+) -> Mapping[Slot, int]:
+    """Return the sizes of the axes that the file fixes and of those that the user requested; others stay free.
+
+    Raises:
+        UsageError: a name names nothing, or two sizes contradict each other.
+    """
+    solver = _Solver(parts, sides, _no_default)
+    for key, size in sizes:
+        solver.bind(key, size)
+    solver.check_roles()
+    solver.spread()
+    return {slot: size for slot, (size, _) in solver.sizes.items()}
+
+
+def _no_default(part: KnownInput | None, position: int, role: str, past: int) -> tuple[int, str]:
+    raise NotImplementedError("only requested sizes are bound")
+
+
 def roles_of_name(parts: Sequence[KnownInput], sides: Sides, name: str, default: Default) -> frozenset[str]:
     """Return the roles of the axes that `--shape` means by a name.
 
@@ -539,7 +559,7 @@ class _Solver:
     # other sizes
 
     def solve(self) -> tuple[Axis, ...]:
-        self._spread()
+        self.spread()
         left = sorted(slot for slots in self.roles.values() for slot in slots if slot not in self.sizes)
         for slot in sorted(
             left, key=self._rank
@@ -555,7 +575,7 @@ class _Solver:
         is_computed = isinstance(dim, str) and parse_size(dim) is not None
         return 2 if is_computed else int(self._role_of(slot) in _TOTALS)
 
-    def _spread(self) -> None:
+    def spread(self) -> None:
         """Give axes of one name the same size, even if one of them got it from a role."""
         for slots in self.symbols.values():
             known = next((self.sizes[slot] for slot in slots if slot in self.sizes), None)
