@@ -20,6 +20,7 @@ from analyzer.pages.page import (
     Page,
     Row,
     Table,
+    Tone,
 )
 from analyzer.pages.shared import abbreviate_count
 from analyzer.records import replace
@@ -28,13 +29,18 @@ from analyzer.text import format_bytes, format_count, format_many
 
 def describe_lake(document: LakeDocument) -> Page:
     """Describe a survey: number of models, models read, size of the tables."""
-    counts = [f"{format_count(document.read)} read", f"{format_count(document.kept)} unchanged"]
+    counts = f"{format_count(document.models - document.unreadable)} read"
     if document.unreadable:
-        counts.append(f"{format_count(document.unreadable)} unreadable")
+        counts += f", {format_count(document.unreadable)} unreadable"
+    if document.kept:
+        counts += f"; {format_count(document.kept)} unchanged since the last run"
     size, shards = format_bytes(document.bytes), format_many(document.shards, "shard")
+    errors: tuple[str, ...] = ()
     notes = [f"{size} in {shards}, {format_count(document.written)} written now"]
     command = f"onnxledger sql {shlex.quote(document.lake)} --question"
     if document.unreadable:
+        first = "" if document.unreadable == 1 else "first of these errors: "
+        errors = (f"{first}{document.first_error}",)
         notes.append(f"{command} errors lists unreadable models, and the reasons")
     notes.append(f"{command} list lists the questions")
     rows = tuple(Row((each.table, each.rows)) for each in document.tables)
@@ -43,8 +49,12 @@ def describe_lake(document: LakeDocument) -> Page:
         kind="lake",
         question="What was read into this lake?",
         subject=document.lake,
-        answer=f"{format_many(document.models, 'model')}: {', '.join(counts)}",
-        blocks=(Notes(tuple(notes), detail=Detail.FIRST), tables),
+        answer=f"{format_many(document.models, 'model')}: {counts}",
+        blocks=(
+            Notes(errors, detail=Detail.FIRST, tone=Tone.WARN),
+            Notes(tuple(notes), detail=Detail.FIRST),
+            tables,
+        ),
     )
 
 
