@@ -15,6 +15,7 @@ from analyzer.pages.page import (
     Column,
     Detail,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
@@ -24,7 +25,7 @@ from analyzer.pages.page import (
 )
 from analyzer.pages.shared import abbreviate_count
 from analyzer.records import replace
-from analyzer.text import format_bytes, format_count, format_many
+from analyzer.text import format_bytes, format_count, format_many, format_signed_bytes, short_share
 
 
 def describe_lake(document: LakeDocument) -> Page:
@@ -66,7 +67,7 @@ def describe_answer(answer: Answer, title: str, most: int = 0) -> Page:
         title: the question.
         most: number of rows to show; 0 shows all.
     """
-    table = replace(_table(replace(answer, says=""), most), title="")
+    table = replace(_table(replace(answer, says=""), most, is_own=not answer.says), title="")
     return Page(
         kind="answer",
         question=title,
@@ -134,7 +135,14 @@ _NAMES = frozenset({"model", "models", "of", "sha256", "id", "op_type", "digest"
 _PROSE = frozenset({"error", "findings", "says"})
 
 
-def _table(answer: Answer, most: int) -> Table:
+_SIZES = frozenset({"bytes", "memory"})
+_SHARES = frozenset({"share"})
+_CHANGE = "change"
+"""A change of bytes."""
+
+
+def _table(answer: Answer, most: int, *, is_own: bool = False) -> Table:
+    """Return the rows as a table; a user's own query keeps its values, since its columns may have any meaning."""
     shown = answer.rows[:most] if most else answer.rows
     kinds = [_kind(name, [row[at] for row in answer.rows]) for at, name in enumerate(answer.columns)]
     title, _, more = answer.says.partition(". ")
@@ -145,7 +153,15 @@ def _table(answer: Answer, most: int) -> Table:
             Column(name.replace("_", " "), kind, room=9)
             for name, kind in zip(answer.columns, kinds, strict=True)
         ),
-        tuple(Row(tuple(map(_cell, row, kinds))) for row in shown),
+        tuple(
+            Row(
+                tuple(
+                    _cell(value, kind, "" if is_own else name)
+                    for value, kind, name in zip(row, kinds, answer.columns, strict=True)
+                )
+            )
+            for row in shown
+        ),
         title=title.rstrip("."),
         notes=tuple(filter(None, notes)),
         is_long=True,
@@ -154,16 +170,29 @@ def _table(answer: Answer, most: int) -> Table:
     )
 
 
+def _is_size(name: str) -> bool:
+    return name in _SIZES or name.endswith("_bytes")
+
+
 def _kind(name: str, values: Sequence[object]) -> Kind:
     known = [value for value in values if value is not None]
+    if not known and (_is_size(name) or name in _SHARES or name == _CHANGE):
+        return Kind.AMOUNT
     if known and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return Kind.AMOUNT
     return Kind.NAME if name in _NAMES else Kind.PROSE if name in _PROSE else Kind.TEXT
 
 
-def _cell(value: object, kind: Kind) -> Cell:
-    if value is None or (isinstance(value, int | float) and kind is Kind.AMOUNT):
-        return value
+def _cell(value: object, kind: Kind, name: str) -> Cell:
+    """Return the cell of a value; `name` is that of its column, if it has the meaning that this name has in a lake."""
+    if value is None:
+        return Formatted(None, "-")
+    if isinstance(value, int | float) and kind is Kind.AMOUNT:
+        if _is_size(name):
+            return Formatted(value, format_bytes(round(value)))
+        if name == _CHANGE:
+            return Formatted(value, format_signed_bytes(round(value)))
+        return Formatted(value, short_share(value)) if name in _SHARES else value
     return show_value(value)
 
 
