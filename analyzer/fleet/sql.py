@@ -212,7 +212,7 @@ _MEMORY = 8 << 30
 
 @functools.cache
 def load_questions() -> Mapping[str, Mapping[str, str]]:
-    """Return the predefined questions by name: the text `says`, the query `sql`, and the requirement `needs` of each."""
+    """Return the predefined questions by name: the text `says`, the query `sql`, the requirement `needs`."""
     text = resources.files("analyzer.fleet").joinpath("questions.toml").read_text(encoding="utf-8")
     return {**tomllib.loads(text), FAMILIES: {"says": _ABOUT}}
 
