@@ -445,6 +445,36 @@ def test_modules_of_blocks_are_reported(bert, runs, sentences):
         assert f"\n{sentence}\n" in text
 
 
+def test_blocks_are_in_the_order_of_their_numbers_though_one_has_an_early_node(tmp_path):
+    ledger = audit(
+        tmp_path,
+        text_model("""
+            net (float[2,2] x, float[2,1] mask) => (float[2,3] y)
+            <float[2,2] a = {1,2,3,4}, float[2,3] b = {5,6,7,8,9,10}>
+            {
+                late = Neg(mask)
+                c = MatMul(x, a)
+                d = Add(c, mask)
+                e = MatMul(d, b)
+                y = Add(e, late)
+            }
+        """),
+    )
+    first, second = (entry.tensor.key for entry in ledger.entries)
+    blocks = Blocks(
+        (Run(0, 2),),
+        {first: Member("block.0"), second: Member("block.1")},
+        {
+            node.place: Member("block.1" if node.position in (0, 3, 4) else "block.0")
+            for node in ledger.model.nodes()
+        },
+        {},
+    )
+    text = inspect(replace(ledger, blocks=blocks), group_by(replace(ledger, blocks=blocks), "block"))
+
+    assert column(text, "block ") == ["block.0", "block.1", "total"]
+
+
 def test_escapes_in_the_names_of_modules_are_escaped(bert):
     ledger = placed(bert, Run(0, 1, (EVIL,)))
 
@@ -476,7 +506,7 @@ def used(ledger: Ledger, times: Mapping[str, int]) -> Ledger:
     ("by", "sentence"),
     [
         ("scope", "pooler.dense is used 12 times: 72 parameters if each use had its own"),
-        ("dtype", "FLOAT is shared: 477 parameters if each use had its own"),
+        ("dtype", "FLOAT is used more than once: 477 parameters if each use had its own"),
     ],
 )
 def test_what_is_used_more_than_once_is_reported(by, sentence, bert):

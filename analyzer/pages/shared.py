@@ -196,8 +196,25 @@ def _in_order(rows: Sequence[TreeRow], level: int = 0) -> list[TreeRow]:
             families.append([row])
         else:
             families[-1].append(row)
-    ordered = sorted(families, key=lambda family: _place(family[0]))
+    places = dict(_place_blocks([family[0] for family in families]))
+    ordered = sorted(families, key=lambda family: places.get(family[0].group) or _place(family[0]))
     return [row for first, *below in ordered for row in (first, *_in_order(below, level + 1))]
+
+
+_BLOCK = re.compile(r"block\.(\d+)")
+
+
+def _place_blocks(rows: Sequence[TreeRow]) -> Iterator[tuple[str, tuple[bool, int, float]]]:
+    """Yield the places of blocks: those of the blocks in the graph, in the order of their numbers.
+
+    A block may begin with a node that stands early, such as a mask that only a later layer reads.
+    """
+    numbered = [(int(found[1]), row) for row in rows if (found := _BLOCK.match(row.group))]
+    places = sorted(_place(row) for _, row in numbered)
+    for place, (_, row) in zip(
+        places, sorted(numbered, key=lambda each: (each[0], _place(each[1]))), strict=True
+    ):
+        yield row.group, place
 
 
 def _place(row: TreeRow) -> tuple[bool, int, float]:
@@ -323,13 +340,13 @@ def report_reuse(groups: Sequence[Group]) -> Iterator[str]:
     for group in reused:
         alike[group.applications].append(group)
     for applications, found in list(alike.items())[:_FEW]:
-        times = f"used {format_count(applications)} times" if applications > 1 else "shared"
+        times = f"{format_count(applications)} times" if applications > 1 else "more than once"
         whole = ", ".join(format_count(group.unshared_parameters) for group in found[:_FEW])
         whole += ", ..." if len(found) > _FEW else ""
         names = _without_prefix([group.group or "[root]" for group in found[:_FEW]])
         others = [f"{format_count(len(found) - _FEW)} other groups"] if len(found) > _FEW else []
         verb = "is" if len(found) == 1 else "are each"
-        yield f"{', '.join([*names, *others])} {verb} {times}: {whole} parameters if each use had its own"
+        yield f"{', '.join([*names, *others])} {verb} used {times}: {whole} parameters if each use had its own"
     left = sum(len(found) for found in list(alike.values())[_FEW:])
     if left:
         yield f"{format_doing(left, 'other group', 'are')} also used more than once"
