@@ -559,7 +559,11 @@ def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_n
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("model.onnx",), "no rules: give one, such as --max-bytes 450MiB, or write [[rules]]"),
+        (("model.onnx",), "no rules: neither onnxledger.toml nor [tool.onnxledger] of pyproject.toml in "),
+        (
+            ("model.onnx", "--no-config"),
+            "no rules: --no-config reads no [[rules]]; give one, such as --max-bytes",
+        ),
         (("",), "MODEL: the name is empty"),
         (("model.onnx", "--max-bytes", "3x"), "--max-bytes 3x: '3x': 'x' is not a unit of bytes"),
         (
