@@ -18,10 +18,12 @@ from analyzer.account.group import group_by
 from analyzer.account.group.patterns import group_by_patterns, parse_patterns
 from analyzer.account.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
 from analyzer.comparison import compare_ledgers
+from analyzer.documents.shared import Finding
 from analyzer.formats.html import render_html
 from analyzer.formats.markdown import render_markdown
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.text import render_text
+from analyzer.pages.shared import list_findings
 from analyzer.reports import ExportReport, Inspection, ReconcileReport
 from analyzer.text import format_others
 
@@ -696,3 +698,20 @@ def test_second_rendering_is_the_same_text(tmp_path):
     ledger = audit(tmp_path, layers(9))
 
     assert inspect(ledger) == inspect(ledger)
+
+
+def test_data_that_is_opaque_and_unattributed_is_one_problem_unless_the_tensors_differ():
+    def found(id_: str, *subjects: str) -> Finding:
+        return Finding(
+            id=id_, severity="warning", message="8 elements that ...", subjects=[*subjects], bytes=None
+        )
+
+    def shown(*findings: Finding) -> list[tuple[str, str]]:
+        return [(problem.id, problem.short) for problem in list_findings(findings).problems]
+
+    alike = shown(found("opaque", "a", "b"), found("unattributed", "a", "b"))
+    assert alike == [("opaque", "8 elements of unattributed data that nodes use")]
+    assert [id_ for id_, _ in shown(found("opaque", "a"), found("unattributed", "a", "b"))] == [
+        "opaque",
+        "unattributed",
+    ]

@@ -38,10 +38,21 @@ GROUPS = "groups"
 def list_findings(
     findings: Iterable[Finding | ModelFinding], model: str = "", *, is_short: bool = False
 ) -> Findings:
-    """List findings, the worst first; subjects that several findings share are listed once."""
+    """List findings, the worst first; subjects that several findings share are listed once.
+
+    Data that is opaque and unattributed too is one problem: both say that no rule explains it.
+    """
     problems = []
     first: dict[tuple[str, ...], str] = {}
-    for each in sorted(findings, key=lambda finding: _RANKS.get(str(finding.severity), 3)):
+    found = sorted(findings, key=lambda finding: _RANKS.get(str(finding.severity), 3))
+    subjects_of = {(getattr(each, "model", model), each.id): tuple(each.subjects) for each in found}
+    for each in found:
+        opaque, unattributed = (
+            subjects_of.get((getattr(each, "model", model), id_)) for id_ in ("opaque", "unattributed")
+        )
+        is_one = opaque is not None and opaque == unattributed
+        if is_one and each.id == "unattributed":
+            continue
         subjects, message = tuple(each.subjects), each.message
         same = first.setdefault(subjects, each.id)
         if len(subjects) > 1 and same != each.id:
@@ -51,6 +62,8 @@ def list_findings(
                 subjects[0].removesuffix(f": {tail}"),
             )  # the message already begins with the count of a single subject
         short = _shorten_finding(each)
+        if is_one and each.id == "opaque":
+            message, short = f"{message} [unattributed]", short.replace("unexplained data", _UNEXPLAINED)
         problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
     return Findings(tuple(problems), is_short=is_short)
 
@@ -64,6 +77,8 @@ def _shorten_finding(finding: Finding | ModelFinding) -> str:
     short = words.format(count=count[0], bytes=format_bytes(finding.bytes or 0))
     return f"{short}, most of the model" if "most of the model" in finding.message else short
 
+
+_UNEXPLAINED = "unattributed data"
 
 _COUNT = re.compile(r"[\d,]+ (?:learned |stored )?\w+")
 _SHORT = {
