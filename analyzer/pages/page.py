@@ -444,7 +444,7 @@ def cut_table(table: Table, rows: int, *, verbose: bool = False) -> Table:
     """
     if table.brief and rows and not verbose:
         rows = min(rows, max(rows // _BRIEF, table.brief))
-        table = replace(table, is_whole=False, brief=0)
+        table = replace(table, is_whole=False, brief=0, ample=1)
     rows *= table.ample
     free = tuple(row for row in table.rows if not row.stays)
     if table.is_whole or not rows or len(free) <= rows:
