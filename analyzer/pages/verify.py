@@ -228,10 +228,7 @@ def _remarks(document: VerifyDocument) -> Iterator[str]:
             yield f"{each} (reconcile shows where)"
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
-        yield (
-            f"outputs are off by {format_error(worst)} at most; the column rounding is the signal/error that rounding "
-            "alone would give"
-        )
+        yield f"outputs are off by {format_error(worst)} at most; rounding: what rounding alone would give"
     if document.drift_db is not None:
         parts = []
         if document.costs is not None:
