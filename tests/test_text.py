@@ -23,6 +23,8 @@ from analyzer.formats.html import render_html
 from analyzer.formats.markdown import render_markdown
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.text import render_text
+from analyzer.formats.text.writer import write_text
+from analyzer.pages.page import Findings, Page, Problem
 from analyzer.pages.shared import list_findings
 from analyzer.reports import ExportReport, Inspection, ReconcileReport
 from analyzer.text import format_others
@@ -715,3 +717,12 @@ def test_data_that_is_opaque_and_unattributed_is_one_problem_unless_the_tensors_
         "opaque",
         "unattributed",
     ]
+
+
+def test_an_error_that_refers_to_another_takes_a_second_line_for_it():
+    message = "a tensor with elements both inside and in external data: the same 2 as under other"
+    found = Findings((Problem("payload-mismatch", "error", message, ()),), is_short=True)
+
+    shown = " ".join(write_text(Page("inspect", "", "", blocks=(found,)), width=80).split())
+
+    assert shown == f"ERROR {message} [payload-mismatch]"

@@ -241,7 +241,9 @@ def _short_problem(problem: Problem, layout: _Layout) -> Iterator[str]:
         yield first.replace(word, layout.colorize(word, style), 1)
         yield from others
         return
-    if sentence.endswith("…") and problem.severity == "error":
+    message = printable(f"{model}{problem.message}")
+    is_nameless = _SAME in message and _SAME not in sentence
+    if problem.severity == "error" and (sentence.endswith("…") or is_nameless):
         whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
         first, *others = _hang(head, f"{whole} {id_}", width)
         yield first.replace(word, layout.colorize(word, style), 1)
@@ -250,6 +252,9 @@ def _short_problem(problem: Problem, layout: _Layout) -> Iterator[str]:
     gap = " " * max(room - _length(sentence), 0)
     yield f"{layout.colorize(word, style)} {sentence}{gap} {layout.colorize(id_, 'dim')}"
 
+
+_SAME = " as under "
+"""Words of a message that names no tensors, because they are those of another finding."""
 
 _LEAST_SENTENCE = 32
 """Columns of a sentence below which it continues on further lines."""
