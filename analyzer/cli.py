@@ -28,10 +28,15 @@ def main() -> None:
     try:
         # Without standalone mode, click returns the code of an Exit, and None after a command that ran to its end.
         sys.exit(command(prog_name="onnxledger", standalone_mode=False) or 0)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         buffer = io.StringIO()
         error.show(buffer)
-        _print_lines(buffer.getvalue())  # it may quote a file name
+        _print_lines(buffer.getvalue())
+        sys.exit(EXIT_NO_ANSWER)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        then = "" if context is None else f"; see {context.command_path} --help"
+        _print_lines(f"onnxledger: {error.format_message().rstrip('.')}{then}")  # it may quote a file name
         annotate_error(error.format_message())
         sys.exit(EXIT_NO_ANSWER)
     except (click.Abort, KeyboardInterrupt):

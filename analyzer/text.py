@@ -195,6 +195,15 @@ def format_ms(ms: float) -> str:
     return f"{round(ms, 3) + 0.0:,.3f}"
 
 
+def format_fine_ms(ms: float) -> str:
+    """Format milliseconds with two more decimals, for the columns of a run that takes less than one.
+
+    >>> format_fine_ms(0.0213), format_fine_ms(-0.000001)
+    ('0.02130', '0.00000')
+    """
+    return f"{round(ms, 5) + 0.0:,.5f}"
+
+
 def short_ms(ms: float) -> str:
     """Format milliseconds for a sentence: with three figures, or with one decimal from 10 ms upwards.
 

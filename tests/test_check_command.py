@@ -559,7 +559,11 @@ def test_a_baseline_that_is_named_and_is_not_there_is_no_answer_though_no_rule_n
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("model.onnx",), "no rules: give one, such as --max-bytes 450MiB, or write [[rules]]"),
+        (("model.onnx",), "no rules: neither onnxledger.toml nor [tool.onnxledger] of pyproject.toml in "),
+        (
+            ("model.onnx", "--no-config"),
+            "no rules: --no-config reads no [[rules]]; give one, such as --max-bytes",
+        ),
         (("",), "MODEL: the name is empty"),
         (("model.onnx", "--max-bytes", "3x"), "--max-bytes 3x: '3x': 'x' is not a unit of bytes"),
         (
@@ -841,3 +845,18 @@ def test_the_budget_of_the_page_can_be_used_and_its_wrong_ones_cannot(here: Path
 
 def _messages_of(messages: str) -> list[str]:
     return [line.removeprefix("onnxledger: ") for line in messages.splitlines()]
+
+
+def test_of_many_models_the_first_screen_has_few_verdicts_and_v_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(8):
+        save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }"), f"m{number}.onnx")
+
+    brief = run_here("check", ".", "--max-nodes", "0").stdout
+    whole = run_here("check", ".", "--max-nodes", "0", "-v").stdout
+
+    assert len(re.findall(r"^max-nodes .* FAIL ", brief, re.M)) == 5
+    assert "[4 others]" in brief
+    assert len(re.findall(r"^max-nodes .* FAIL ", whole, re.M)) == 9

@@ -160,7 +160,7 @@ def test_compare_takes_models_and_saved_reports(model: Path, tmp_path: Path) -> 
         (("inspect", "nowhere.onnx"), "nowhere.onnx: cannot be read"),
         (("inspect", "."), "the folder has no .onnx file"),
         (("inspect", ""), "the name is empty"),
-        (("inspect",), "Missing argument 'MODEL...'"),
+        (("inspect",), "onnxledger: Missing argument 'MODEL...'; see onnxledger inspect --help"),
         (("inspect", "m.onnx", "--by", "colour"), "'colour' is not one of"),
         (("inspect", "m.onnx", "--group", "nonsense"), "write NAME=REGEX"),
         (("inspect", "m.onnx", "--group", "a=("), "unterminated subpattern"),

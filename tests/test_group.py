@@ -312,9 +312,10 @@ def test_key_or_depth_that_does_not_exist_is_refused(ledger, by, depth):
     [
         (
             "scope,bytes",
-            "'bytes' is not one of scope, block, stage, op, dtype, role; bytes cannot be combined with another key",
+            "bytes cannot be combined with another key",
         ),
         ("scope,colour", "'colour' is not one of scope, block, stage, op, dtype, role"),
+        ("colour", "'colour' is not one of scope, block, stage, op, dtype, role, bytes"),
     ],
 )
 def test_refusal_of_a_key_lists_the_others_and_says_which_stands_alone(ledger, by, message):

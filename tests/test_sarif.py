@@ -16,8 +16,9 @@ from analyzer.account.audit import audit_model
 from analyzer.account.findings.catalog import EXPLANATIONS
 from analyzer.account.group import group_by
 from analyzer.account.ledger import Finding, Severity
-from analyzer.budget.record import BudgetReport, Contributor, Skipped, Status
+from analyzer.budget.record import BudgetReport, Contributor, Skipped, Status, Unit
 from analyzer.formats import render_report
+from analyzer.records import replace
 from analyzer.reports import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
 from analyzer.verify.record import Agreement, Verdict, VerifyReport
@@ -95,6 +96,21 @@ def test_a_failed_budget_is_a_rule_of_its_own_and_an_error():
     ]
     facts = run["results"][0]["properties"]
     assert (facts["observed"], facts["limit"], facts["unit"]) == (12, 10, "bytes")
+
+
+@pytest.mark.parametrize(
+    ("observed", "limit", "unit", "names"),
+    [(12, 10, Unit.BYTES, True), (9, 10, Unit.BYTES, False), (12, 10, Unit.VERSION, False)],
+)
+def test_only_a_sum_that_exceeds_its_limit_names_its_largest_part(
+    observed: int, limit: int, unit: Unit, names: bool
+) -> None:
+    part = Contributor("layer.0", 9)
+    failed = replace(verdict(Status.FAIL), observed=observed, limit=limit, unit=unit, contributors=(part,))
+
+    (result,) = sarif(check_report(verdicts=(failed,)))["results"]
+
+    assert ("(most of it in layer.0)" in result["message"]["text"]) is names
 
 
 def test_a_rule_that_was_not_evaluated_is_no_result_and_the_run_was_no_success():

@@ -643,3 +643,13 @@ def test_the_models_of_others_sum_to_what_they_are_alone(shared: Path) -> None:
     assert survey.parameters == sum(ledger.parameters for ledger in alone)
     assert survey.file_nbytes <= sum(ledger.file_nbytes for ledger in alone)
     jsonschema.validate(to_document(SurveyReport(survey)), load_schema("survey"))
+
+
+def test_of_a_folder_without_a_readable_model_no_total_is_0(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+
+    shown = run_here("inspect", tmp_path).stdout
+
+    assert "1 model, 1 unreadable" in shown
+    assert "0 parameters" not in shown
+    assert "total" not in shown

@@ -18,10 +18,14 @@ from analyzer.account.group import group_by
 from analyzer.account.group.patterns import group_by_patterns, parse_patterns
 from analyzer.account.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
 from analyzer.comparison import compare_ledgers
+from analyzer.documents.shared import Finding
 from analyzer.formats.html import render_html
 from analyzer.formats.markdown import render_markdown
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.text import render_text
+from analyzer.formats.text.writer import write_text
+from analyzer.pages.page import Findings, Page, Problem
+from analyzer.pages.shared import list_findings
 from analyzer.reports import ExportReport, Inspection, ReconcileReport
 from analyzer.text import format_others
 
@@ -445,6 +449,36 @@ def test_modules_of_blocks_are_reported(bert, runs, sentences):
         assert f"\n{sentence}\n" in text
 
 
+def test_blocks_are_in_the_order_of_their_numbers_though_one_has_an_early_node(tmp_path):
+    ledger = audit(
+        tmp_path,
+        text_model("""
+            net (float[2,2] x, float[2,1] mask) => (float[2,3] y)
+            <float[2,2] a = {1,2,3,4}, float[2,3] b = {5,6,7,8,9,10}>
+            {
+                late = Neg(mask)
+                c = MatMul(x, a)
+                d = Add(c, mask)
+                e = MatMul(d, b)
+                y = Add(e, late)
+            }
+        """),
+    )
+    first, second = (entry.tensor.key for entry in ledger.entries)
+    blocks = Blocks(
+        (Run(0, 2),),
+        {first: Member("block.0"), second: Member("block.1")},
+        {
+            node.place: Member("block.1" if node.position in (0, 3, 4) else "block.0")
+            for node in ledger.model.nodes()
+        },
+        {},
+    )
+    text = inspect(replace(ledger, blocks=blocks), group_by(replace(ledger, blocks=blocks), "block"))
+
+    assert column(text, "block ") == ["block.0", "block.1", "total"]
+
+
 def test_escapes_in_the_names_of_modules_are_escaped(bert):
     ledger = placed(bert, Run(0, 1, (EVIL,)))
 
@@ -476,7 +510,7 @@ def used(ledger: Ledger, times: Mapping[str, int]) -> Ledger:
     ("by", "sentence"),
     [
         ("scope", "pooler.dense is used 12 times: 72 parameters if each use had its own"),
-        ("dtype", "FLOAT is shared: 477 parameters if each use had its own"),
+        ("dtype", "FLOAT is used more than once: 477 parameters if each use had its own"),
     ],
 )
 def test_what_is_used_more_than_once_is_reported(by, sentence, bert):
@@ -666,3 +700,29 @@ def test_second_rendering_is_the_same_text(tmp_path):
     ledger = audit(tmp_path, layers(9))
 
     assert inspect(ledger) == inspect(ledger)
+
+
+def test_data_that_is_opaque_and_unattributed_is_one_problem_unless_the_tensors_differ():
+    def found(id_: str, *subjects: str) -> Finding:
+        return Finding(
+            id=id_, severity="warning", message="8 elements that ...", subjects=[*subjects], bytes=None
+        )
+
+    def shown(*findings: Finding) -> list[tuple[str, str]]:
+        return [(problem.id, problem.short) for problem in list_findings(findings).problems]
+
+    alike = shown(found("opaque", "a", "b"), found("unattributed", "a", "b"))
+    assert alike == [("opaque", "8 elements of unattributed data that nodes use")]
+    assert [id_ for id_, _ in shown(found("opaque", "a"), found("unattributed", "a", "b"))] == [
+        "opaque",
+        "unattributed",
+    ]
+
+
+def test_an_error_that_refers_to_another_takes_a_second_line_for_it():
+    message = "a tensor with elements both inside and in external data: the same 2 as under other"
+    found = Findings((Problem("payload-mismatch", "error", message, ()),), is_short=True)
+
+    shown = " ".join(write_text(Page("inspect", "", "", blocks=(found,)), width=80).split())
+
+    assert shown == f"ERROR {message} [payload-mismatch]"

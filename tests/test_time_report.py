@@ -189,9 +189,30 @@ def test_a_median_of_too_few_runs_is_a_warning(tmp_path: Path) -> None:
     noisy = replace(timings.latency(8.0), precision=6.1)
     fixed = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
 
-    assert "WARN the median of 7 runs may be off by 610.00 %: leave --runs out" in flat(
-        with_point(fixed, latency=noisy)
-    )
+    text = flat(with_point(fixed, latency=noisy))
+
+    assert "median of 20 runs, uncertainty over 100 %" in text
+    assert "WARN the median of 7 runs may be off by over 100 %: leave --runs out" in text
+    assert "610" not in text
+
+
+def test_the_uncertainty_of_one_run_is_not_known(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    once = replace(timings.latency(8.0, runs=1, settled=False), precision=None)
+    fixed = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=1)))
+    text = flat(with_point(fixed, latency=once, profiled=replace(once, mean=10.0)), verbose=True)
+
+    assert "median of 1 run, uncertainty not known" in text
+    assert "±0" not in text
+    assert "may be off" not in text
+
+
+def test_a_run_of_less_than_a_millisecond_has_more_decimals(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path, factor=0.002)
+    text = flat(timing)
+
+    assert "embeddings 0.00100" in text
+    assert "ms sum to the mean profiled run, 0.02000" in text
 
 
 def flat(timing: Timing, *, verbose: bool = False) -> str:

@@ -24,6 +24,7 @@ from analyzer.commands.run import Run, answering, check_artifact, list_inputs, s
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import load_numpy
 from analyzer.records import Frozen, replace
+from analyzer.text import printable
 
 if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Ledger
@@ -82,6 +83,19 @@ class _ConfigOptions(Frozen):
         if self.config is not None and self.no_config:
             raise UsageError("--config and --no-config: give only one of them")
         return Config() if self.no_config else load_config(self.config, needs_baseline=self.baseline is None)
+
+    @property
+    def where(self) -> str:
+        """Tell where rules were looked for, without success."""
+        from analyzer.budget.config import FILE, PROJECT
+
+        if self.no_config:
+            return "--no-config reads no [[rules]]"
+        if self.config is not None:
+            return f"{self.config} has no [[rules]]"
+        return (
+            f"neither {FILE} nor [tool.onnxledger] of {PROJECT} in this folder, {Path.cwd()}, has [[rules]]"
+        )
 
 
 def _limit(name: str, text: str, metavar: str = "LIMIT") -> Callable[[Any], Any]:
@@ -198,9 +212,7 @@ def check(
     rules = override(config.rules, limited.rules())
     room, work, drift = _room(max_memory, optimization), _work(max_macs), _drift(max_drift)
     if not rules and not judged.strict and not room and not work and drift is None:
-        raise UsageError(
-            "no rules: give one, such as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
-        )
+        raise UsageError(f"no rules: {printable(settled.where)}; give one, such as --max-bytes 450MiB")
     if any(map(is_lake, models)):
         if drift is not None:
             raise UsageError("--max-drift: a lake has no models to run; name an .onnx file")

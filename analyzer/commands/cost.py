@@ -12,7 +12,7 @@ from analyzer.commands.options import (
     ReadOptions,
     bounding,
     bundle,
-    grouping,
+    grouping_nodes,
     parse_size,
     stamping,
     time_stamp,
@@ -117,7 +117,7 @@ _memory_options = bundle(
     help="Compare the MACs with the closed form of a config: a config.json, a folder or a preset.",
 )
 @_memory_options
-@grouping
+@grouping_nodes
 @stamping
 @bounding
 @answering("CostReport")
@@ -147,7 +147,7 @@ def cost(
     from analyzer.graph.collapse import label_own
     from analyzer.timing.inputs.sizes import parse_shapes
 
-    grouped.check()
+    grouped.check(of_nodes=True)
     requested = parse_shapes(shapes)
     question = roomy.asked(requested)
     check_artifact(bounded, [model])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import GroupOptions, Output, OutputFiles, ReadOptions, bounding, grouping
+from analyzer.commands.options import GroupOptions, Output, OutputFiles, ReadOptions, bounding, grouping_nodes
 from analyzer.commands.run import (
     Run,
     check_artifact,
@@ -55,7 +55,7 @@ class _GraphOptions(Frozen):
             UsageError: an option for collapsed graphs is given without one, or groups would share a tensor.
         """
         grouped = self.grouped
-        grouped.check()
+        grouped.check(of_nodes=True)
         options = {
             "--by": grouped.by,
             "--depth": grouped.depth,
@@ -99,7 +99,7 @@ class _GraphOptions(Frozen):
     help="Write in this format if no suffix selects one.  [dot]",
 )
 @click.option("--collapse", is_flag=True, help="Draw one vertex for each group; pictures always do.")
-@grouping
+@grouping_nodes
 @click.option(
     "--fold/--no-fold",
     default=None,

@@ -66,8 +66,11 @@ class GroupOptions(Frozen, dict=True):
     config: Path | None
     no_config: bool
 
-    def check(self) -> None:
+    def check(self, *, of_nodes: bool = False) -> None:
         """Check options and config before any work.
+
+        Args:
+            of_nodes: whether the groups must consist of nodes.
 
         Raises:
             UsageError: an option is wrong, or contradicts another.
@@ -83,7 +86,7 @@ class GroupOptions(Frozen, dict=True):
 
             check_preset(self.preset)
         if self.by not in (None, ACCOUNTS):
-            parse_keys(self.by)
+            parse_keys(self.by, of_nodes=of_nodes)
         if not self.has_own and self.match is not None:
             raise UsageError("--match: applies only to groups of your own; give --group or --preset")
 
@@ -214,7 +217,7 @@ def reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _
             "--verbose",
             "-v",
             is_flag=True,
-            help="Also show roles, bytes, tensors and full names; show the traceback of an error, if it has one.",
+            help="Show every part of the report, and full names; also show the traceback of an error, if it has one.",
         ),
         section="Report",
     )
@@ -246,6 +249,12 @@ def _list_keys() -> list[str]:
     return [*KEYS, ACCOUNTS]
 
 
+def _list_node_keys() -> list[str]:
+    from analyzer.account.group.keys import NODE_KEYS
+
+    return [*NODE_KEYS]
+
+
 def _list_findings() -> list[str]:
     from analyzer.account.findings.catalog import EXPLANATIONS
 
@@ -264,44 +273,53 @@ configuring = _in_section(
 )
 """Options for the config that is read."""
 
-grouping = bundle(
-    "grouped",
-    GroupOptions,
-    click.option(
-        "--by",
-        metavar="KEY[,KEY]",
-        shell_complete=complete_from(_list_keys),
-        help="Group by scope, block, stage, op, dtype or role, or by two of them; `bytes` alone lists every byte."
-        "  [the first key that separates the model's parts]",
-    ),
-    click.option(
-        "--depth",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Name a group by the first N parts of its scope.  [a depth that gives 3 to 20 groups]",
-    ),
-    click.option(
-        "--group",
-        "groups",
-        multiple=True,
-        metavar="NAME=REGEX",
-        help="Define a group of your own: the tensors that REGEX matches. Repeatable.",
-    ),
-    click.option(
-        "--match",
-        type=click.Choice(["all", "first"]),
-        help="If several groups match a tensor: count it in all of them, or in the first."
-        "  [all; with --preset first]",
-    ),
-    click.option(
-        "--preset",
-        metavar="NAME",
-        shell_complete=complete_from(_list_presets),
-        help="Use the groups of a model family: bert, gpt2, llama, ..., or auto.",
-    ),
-    *configuring,
-    section="Groups",
+
+def _grouping(by: str, complete: Callable[[], list[str]]) -> Callable[[_F], _F]:
+    return bundle(
+        "grouped",
+        GroupOptions,
+        click.option(
+            "--by",
+            metavar="KEY[,KEY]",
+            shell_complete=complete_from(complete),
+            help=f"{by}  [the first key that separates the model's parts]",
+        ),
+        click.option(
+            "--depth",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Name a group by the first N parts of its scope.  [a depth that gives 3 to 20 groups]",
+        ),
+        click.option(
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="NAME=REGEX",
+            help="Define a group of your own: the tensors that REGEX matches. Repeatable.",
+        ),
+        click.option(
+            "--match",
+            type=click.Choice(["all", "first"]),
+            help="If several groups match a tensor: count it in all of them, or in the first."
+            "  [all; with --preset first]",
+        ),
+        click.option(
+            "--preset",
+            metavar="NAME",
+            shell_complete=complete_from(_list_presets),
+            help="Use the groups of a model family: bert, gpt2, llama, ..., or auto.",
+        ),
+        *configuring,
+        section="Groups",
+    )
+
+
+grouping = _grouping(
+    "Group by scope, block, stage, op, dtype or role, or by two of them; `bytes` alone lists every byte.",
+    _list_keys,
 )
+grouping_nodes = _grouping("Group nodes by scope, block, stage or op, or by two of them.", _list_node_keys)
+"""Options `--by` and others of a command whose groups consist of nodes."""
 
 (stamping,) = _in_section(
     "Report", click.option("--stamp", is_flag=True, help="Put the time of this run into the JSON report.")
@@ -340,7 +358,7 @@ judging = bundle(
         metavar="ID",
         callback=_check_ignored,
         shell_complete=complete_from(_list_findings),
-        help="Ignore findings with this ID. Repeatable.",
+        help="Do not let findings with this ID fail --strict or annotate CI; the report keeps them. Repeatable.",
     ),
     section="Findings",
 )

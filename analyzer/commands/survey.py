@@ -118,7 +118,7 @@ def survey(
     the exit code is 2 if none can be read.
     """
     from analyzer.fleet.engines import find_engine
-    from analyzer.fleet.find import list_names
+    from analyzer.fleet.find import list_names, refuse_missing
     from analyzer.fleet.record import FleetSettings
     from analyzer.fleet.run import survey_fleet
     from analyzer.formats import RenderOptions
@@ -126,6 +126,7 @@ def survey(
 
     lake, files = _split(outputs)
     check_folders(files)
+    refuse_missing(sources)
     nbytes = parse_size("--memory-limit", memory_limit)
     settings = FleetSettings(
         content=content, max_objects=max_objects, seconds=timeout, nbytes=nbytes, shapes=_checked(shapes)

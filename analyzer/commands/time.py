@@ -14,7 +14,7 @@ from analyzer.commands.options import (
     GroupOptions,
     ReadOptions,
     bundle,
-    grouping,
+    grouping_nodes,
     parse_size,
     stamping,
     time_stamp,
@@ -223,7 +223,7 @@ measuring = bundle(
 @click.argument("model", shell_complete=complete_files)
 @feeding
 @measuring
-@grouping
+@grouping_nodes
 @stamping
 @answering("Timing")
 def time(
@@ -240,7 +240,7 @@ def time(
     """
     from analyzer.timing.inputs.sizes import parse_shapes
 
-    grouped.check()
+    grouped.check(of_nodes=True)
     settings, limits, shapes = measured.settings(), measured.limits(), parse_shapes(fed.shapes)
     files = find_models(model)
     is_loop = fed.new_tokens is not None or len(files) > 1

@@ -32,8 +32,10 @@ class LakeDocument(Head, frozen=True, kw_only=True):
     """Number of models in the lake."""
     unreadable: _Models
     """Number of models of which the lake has only an error."""
+    first_error: Text | None
+    """Error of the first of these; null if all models could be read."""
     read: _Models
-    """Number of models that this run read."""
+    """Number of models that this run read, or tried to read."""
     kept: _Models
     """Number of models that had not changed and were not read again."""
     shards: _Shards

@@ -214,8 +214,9 @@ class Latency(Record, frozen=True, kw_only=True):
     """Time of the fastest run."""
     runs: Runs
     """Number of measured runs."""
-    precision: Share
-    """Half the width of the 95 % confidence interval of the median, as a fraction of the median."""
+    precision: Share | None
+    """Half the width of the 95 % confidence interval of the median, as a fraction of the median; null with fewer than
+    six runs."""
     settled: bool
     """Whether `precision` is at most `settings.precision`."""
 

@@ -15,6 +15,7 @@ from analyzer.account.ledger import natural_order
 from analyzer.errors import UsageError
 from analyzer.fleet.record import Found
 from analyzer.model.ranges import is_url
+from analyzer.near import near_name
 from analyzer.read.remote import is_many, list_models, mark_of
 
 STDIN = "-"
@@ -41,6 +42,21 @@ def find_sources(sources: Iterable[str]) -> Iterator[Found]:
     if not listed or "" in listed:
         raise UsageError("SOURCE: the name is empty; give a folder, a list or a URL")
     return _marked(list_names(listed))
+
+
+def refuse_missing(sources: Iterable[str]) -> None:
+    """Refuse a named path that does not exist, or a glob without a match; names within a list are not looked at.
+
+    Raises:
+        UsageError: a path does not exist, or a glob has no match.
+    """
+    for source in filter(None, sources):
+        if _is_list(source) or is_url(source) or os.path.lexists(source):
+            continue
+        if not _is_glob(source):
+            raise UsageError(f"SOURCE: {source}: there is no such file or folder{near_name(Path(source))}")
+        if next(_globbed(source)) == source:
+            raise UsageError(f"SOURCE: {source}: no file or folder matches")
 
 
 def list_names(sources: Iterable[str]) -> Iterator[str]:

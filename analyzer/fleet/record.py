@@ -81,6 +81,8 @@ class Survey(Mutable):
     """Number of models read in this run."""
     unreadable: int = 0
     """Number of models with only an error."""
+    first_error: str | None = None
+    """Error of the first of these."""
     shards: int = 0
     """Number of parts in which the tables are written."""
     written: int = 0

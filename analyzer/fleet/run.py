@@ -335,6 +335,8 @@ class _Run:
         done.models = done.rows["models"]
         errors = self._lake.read("models", shard, ["error"])["error"]
         done.unreadable += pc.count(errors, mode="only_valid").as_py()
+        if done.first_error is None and done.unreadable:
+            done.first_error = errors.drop_null()[0].as_py()
         if self._progress is not None:
             self._progress(done)
 

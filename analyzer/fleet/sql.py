@@ -1,4 +1,4 @@
-"""A lake and a query, or the name of a ready question -> its answer; DuckDB may read the lake and nothing else."""
+"""A lake and a query, or the name of a predefined question -> its answer; DuckDB may read the lake and nothing else."""
 
 from __future__ import annotations
 
@@ -212,13 +212,13 @@ _MEMORY = 8 << 30
 
 @functools.cache
 def load_questions() -> Mapping[str, Mapping[str, str]]:
-    """Return the ready questions by name: the text `says`, the query `sql`, and the requirement `needs` of each."""
+    """Return the predefined questions by name: the text `says`, the query `sql`, the requirement `needs`."""
     text = resources.files("analyzer.fleet").joinpath("questions.toml").read_text(encoding="utf-8")
     return {**tomllib.loads(text), FAMILIES: {"says": _ABOUT}}
 
 
 def list_questions() -> Answer:
-    """Return the names and descriptions of the ready questions."""
+    """Return the names and descriptions of the predefined questions."""
     return Answer(("question", "says"), [(name, each["says"]) for name, each in load_questions().items()])
 
 
@@ -229,7 +229,7 @@ def answer_question(
     earlier: Path | str | None = None,
     variables: Mapping[str, int | str] | None = None,
 ) -> Answer:
-    """Answer a ready question about a lake.
+    """Answer a predefined question about a lake.
 
     Args:
         lake: its folder.
@@ -272,7 +272,7 @@ FROM models
 """
 
 _BESIDE = ("findings", "duplicates", "precision", "operators")
-"""Ready questions whose answers are on the page too."""
+"""Predefined questions whose answers are on the page too."""
 
 
 def render_lake(lake: Path | str | Lake) -> str:

@@ -30,6 +30,7 @@ class SurveySummary(Protocol):
     kept: int
     read: int
     unreadable: int
+    first_error: str | None
     shards: int
     written: int
     nbytes: int
@@ -45,6 +46,7 @@ def document_lake(done: SurveySummary) -> LakeDocument:
         lake=utf8(done.lake),
         models=done.models,
         unreadable=done.unreadable,
+        first_error=None if done.first_error is None else utf8(done.first_error),
         read=done.read,
         kept=done.kept,
         shards=done.shards,

@@ -120,9 +120,15 @@ def _of_rules(rules: list[dict[str, Any]]) -> Iterator[Problem]:
 def _format_message(rule: Mapping[str, Any]) -> str:
     """Return the rule's message, the part of the model that has most of it, and the project's advice."""
     parts = rule["contributors"]
-    is_counted = parts and isinstance(rule["observed"], int)
+    observed, limit = rule["observed"], rule["limit"]
+    is_short = isinstance(limit, int | float) and isinstance(observed, int) and observed < limit
+    is_counted = parts and isinstance(observed, int) and rule["unit"] != _VERSION and not is_short
     most = f" (most of it in {parts[0]['name']})" if is_counted else ""
     return f"{rule['message']}{most}. {rule['advice']}" if rule["advice"] else f"{rule['message']}{most}"
+
+
+_VERSION = "version"
+"""Unit of opsets, which are no sum."""
 
 
 def _of_findings(findings: list[dict[str, Any]], path: str | None = None) -> Iterator[Problem]:

@@ -76,7 +76,8 @@ def _blocks(document: CheckDocument) -> Iterator[Block]:
     yield Notes(tuple(_remarks(document)), detail=Detail.FIRST)
     yield _rules(document)
     failed = [rule for rule in document.rules if rule.status is RuleStatus.FAIL and rule.contributors]
-    shown = [rule for rule in failed if not _is_in_message(rule)][:_TABLES]
+    most = 1 if len(document.models) > _FEW else _TABLES
+    shown = [rule for rule in failed if not _is_in_message(rule)][:most]
     for rule in failed:
         yield _contributors(rule, Detail.SHOWN if rule in shown else Detail.MORE, document)
     yield _definitions(document)
@@ -196,7 +197,14 @@ def _rules(document: CheckDocument) -> Table:
         )
         for rule in sorted(document.rules, key=_rank)
     ]
-    return Table(columns, tuple(rows), title="rules", notes=tuple(_skipped(document)), ample=4)
+    notes = tuple(_skipped(document))
+    if len(document.models) > _FEW:  # the errors above have the failures
+        return Table(columns, tuple(rows), title="rules", notes=notes, brief=_FEW, ample=4)
+    return Table(columns, tuple(rows), title="rules", notes=notes, ample=4)
+
+
+_FEW = 5
+"""Number of verdicts that are shown at first, if there are more models."""
 
 
 _RANKS = {RuleStatus.FAIL: 0, RuleStatus.PASS: 2, RuleStatus.SKIP: 3}

@@ -15,26 +15,33 @@ from analyzer.pages.page import (
     Column,
     Detail,
     Figure,
+    Formatted,
     Kind,
     Notes,
     Page,
     Row,
     Table,
+    Tone,
 )
 from analyzer.pages.shared import abbreviate_count
 from analyzer.records import replace
-from analyzer.text import format_bytes, format_count, format_many
+from analyzer.text import format_bytes, format_count, format_many, format_signed_bytes, short_share
 
 
 def describe_lake(document: LakeDocument) -> Page:
     """Describe a survey: number of models, models read, size of the tables."""
-    counts = [f"{format_count(document.read)} read", f"{format_count(document.kept)} unchanged"]
+    counts = f"{format_count(document.models - document.unreadable)} read"
     if document.unreadable:
-        counts.append(f"{format_count(document.unreadable)} unreadable")
+        counts += f", {format_count(document.unreadable)} unreadable"
+    if document.kept:
+        counts += f"; {format_count(document.kept)} unchanged since the last run"
     size, shards = format_bytes(document.bytes), format_many(document.shards, "shard")
+    errors: tuple[str, ...] = ()
     notes = [f"{size} in {shards}, {format_count(document.written)} written now"]
     command = f"onnxledger sql {shlex.quote(document.lake)} --question"
     if document.unreadable:
+        first = "" if document.unreadable == 1 else "first of these errors: "
+        errors = (f"{first}{document.first_error}",)
         notes.append(f"{command} errors lists unreadable models, and the reasons")
     notes.append(f"{command} list lists the questions")
     rows = tuple(Row((each.table, each.rows)) for each in document.tables)
@@ -43,8 +50,12 @@ def describe_lake(document: LakeDocument) -> Page:
         kind="lake",
         question="What was read into this lake?",
         subject=document.lake,
-        answer=f"{format_many(document.models, 'model')}: {', '.join(counts)}",
-        blocks=(Notes(tuple(notes), detail=Detail.FIRST), tables),
+        answer=f"{format_many(document.models, 'model')}: {counts}",
+        blocks=(
+            Notes(errors, detail=Detail.FIRST, tone=Tone.WARN),
+            Notes(tuple(notes), detail=Detail.FIRST),
+            tables,
+        ),
     )
 
 
@@ -56,7 +67,7 @@ def describe_answer(answer: Answer, title: str, most: int = 0) -> Page:
         title: the question.
         most: number of rows to show; 0 shows all.
     """
-    table = replace(_table(replace(answer, says=""), most), title="")
+    table = replace(_table(replace(answer, says=""), most, is_own=not answer.says), title="")
     return Page(
         kind="answer",
         question=title,
@@ -124,7 +135,14 @@ _NAMES = frozenset({"model", "models", "of", "sha256", "id", "op_type", "digest"
 _PROSE = frozenset({"error", "findings", "says"})
 
 
-def _table(answer: Answer, most: int) -> Table:
+_SIZES = frozenset({"bytes", "memory"})
+_SHARES = frozenset({"share"})
+_CHANGE = "change"
+"""A change of bytes."""
+
+
+def _table(answer: Answer, most: int, *, is_own: bool = False) -> Table:
+    """Return the rows as a table; a user's own query keeps its values, since its columns may have any meaning."""
     shown = answer.rows[:most] if most else answer.rows
     kinds = [_kind(name, [row[at] for row in answer.rows]) for at, name in enumerate(answer.columns)]
     title, _, more = answer.says.partition(". ")
@@ -135,7 +153,15 @@ def _table(answer: Answer, most: int) -> Table:
             Column(name.replace("_", " "), kind, room=9)
             for name, kind in zip(answer.columns, kinds, strict=True)
         ),
-        tuple(Row(tuple(map(_cell, row, kinds))) for row in shown),
+        tuple(
+            Row(
+                tuple(
+                    _cell(value, kind, "" if is_own else name)
+                    for value, kind, name in zip(row, kinds, answer.columns, strict=True)
+                )
+            )
+            for row in shown
+        ),
         title=title.rstrip("."),
         notes=tuple(filter(None, notes)),
         is_long=True,
@@ -144,16 +170,29 @@ def _table(answer: Answer, most: int) -> Table:
     )
 
 
+def _is_size(name: str) -> bool:
+    return name in _SIZES or name.endswith("_bytes")
+
+
 def _kind(name: str, values: Sequence[object]) -> Kind:
     known = [value for value in values if value is not None]
+    if not known and (_is_size(name) or name in _SHARES or name == _CHANGE):
+        return Kind.AMOUNT
     if known and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return Kind.AMOUNT
     return Kind.NAME if name in _NAMES else Kind.PROSE if name in _PROSE else Kind.TEXT
 
 
-def _cell(value: object, kind: Kind) -> Cell:
-    if value is None or (isinstance(value, int | float) and kind is Kind.AMOUNT):
-        return value
+def _cell(value: object, kind: Kind, name: str) -> Cell:
+    """Return the cell of a value; `name` is that of its column, if it has the meaning that this name has in a lake."""
+    if value is None:
+        return Formatted(None, "-")
+    if isinstance(value, int | float) and kind is Kind.AMOUNT:
+        if _is_size(name):
+            return Formatted(value, format_bytes(round(value)))
+        if name == _CHANGE:
+            return Formatted(value, format_signed_bytes(round(value)))
+        return Formatted(value, short_share(value)) if name in _SHARES else value
     return show_value(value)
 
 

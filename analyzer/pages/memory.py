@@ -113,8 +113,12 @@ def _peak(document: CostDocument) -> Iterator[Block]:
     rows = tuple(
         Row((tensor.value, tensor.op_type, tensor.bytes, _without(tensor.saves))) for tensor in peak.live
     )
-    yield Table(columns, rows, title="live at the peak", is_long=True, key="live")
+    yield Table(columns, rows, title="live at the peak", is_long=True, brief=_BRIEF, key="live")
     yield _picture(document)
+
+
+_BRIEF = 5
+"""Number of live tensors that are shown at first, the largest."""
 
 
 def _without(saves: int | None) -> str:

@@ -14,6 +14,7 @@ from analyzer.text import (
     format_count,
     format_doing,
     format_error,
+    format_fine_ms,
     format_ms,
     format_others,
     format_signed,
@@ -58,8 +59,12 @@ class Kind(Enum):
     """A number that adds up: one row sums the rows that are left out."""
     BYTES = "bytes"
     MS = "ms"
+    FINE_MS = "fine ms"
+    """Part of a run that takes less than 1 ms."""
     NOISE = "noise"
     """Error of a time, in ms; it does not add up."""
+    FINE_NOISE = "fine noise"
+    """Error of a part of a run that takes less than 1 ms."""
     SHARE = "share"
     """A fraction of 1, written in percent with one decimal."""
     RATIO = "ratio"
@@ -81,7 +86,10 @@ class Kind(Enum):
     @property
     def adds(self) -> bool:
         """Whether the cells of several rows have a sum."""
-        return self.is_number and self not in (Kind.RATIO, Kind.NOISE, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
+        return self.is_number and self not in _NOT_ADDED
+
+
+_NOT_ADDED = (Kind.RATIO, Kind.NOISE, Kind.FINE_NOISE, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
 class Formatted(Frozen):
@@ -362,7 +370,9 @@ _WRITERS = {
     Kind.COUNT: lambda value: format_count(round(value)),
     Kind.BYTES: lambda value: format_bytes(round(value)),
     Kind.MS: format_ms,
+    Kind.FINE_MS: format_fine_ms,
     Kind.NOISE: format_ms,
+    Kind.FINE_NOISE: format_fine_ms,
     Kind.SHARE: short_share,
     Kind.RATIO: short_share,
     Kind.ERROR: format_error,
@@ -434,7 +444,7 @@ def cut_table(table: Table, rows: int, *, verbose: bool = False) -> Table:
     """
     if table.brief and rows and not verbose:
         rows = min(rows, max(rows // _BRIEF, table.brief))
-        table = replace(table, is_whole=False, brief=0)
+        table = replace(table, is_whole=False, brief=0, ample=1)
     rows *= table.ample
     free = tuple(row for row in table.rows if not row.stays)
     if table.is_whole or not rows or len(free) <= rows:

@@ -38,10 +38,21 @@ GROUPS = "groups"
 def list_findings(
     findings: Iterable[Finding | ModelFinding], model: str = "", *, is_short: bool = False
 ) -> Findings:
-    """List findings, the worst first; subjects that several findings share are listed once."""
+    """List findings, the worst first; subjects that several findings share are listed once.
+
+    Data that is opaque and unattributed too is one problem: both say that no rule explains it.
+    """
     problems = []
     first: dict[tuple[str, ...], str] = {}
-    for each in sorted(findings, key=lambda finding: _RANKS.get(str(finding.severity), 3)):
+    found = sorted(findings, key=lambda finding: _RANKS.get(str(finding.severity), 3))
+    subjects_of = {(getattr(each, "model", model), each.id): tuple(each.subjects) for each in found}
+    for each in found:
+        opaque, unattributed = (
+            subjects_of.get((getattr(each, "model", model), id_)) for id_ in ("opaque", "unattributed")
+        )
+        is_one = opaque is not None and opaque == unattributed
+        if is_one and each.id == "unattributed":
+            continue
         subjects, message = tuple(each.subjects), each.message
         same = first.setdefault(subjects, each.id)
         if len(subjects) > 1 and same != each.id:
@@ -51,6 +62,8 @@ def list_findings(
                 subjects[0].removesuffix(f": {tail}"),
             )  # the message already begins with the count of a single subject
         short = _shorten_finding(each)
+        if is_one and each.id == "opaque":
+            message, short = f"{message} [unattributed]", short.replace("unexplained data", _UNEXPLAINED)
         problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
     return Findings(tuple(problems), is_short=is_short)
 
@@ -64,6 +77,8 @@ def _shorten_finding(finding: Finding | ModelFinding) -> str:
     short = words.format(count=count[0], bytes=format_bytes(finding.bytes or 0))
     return f"{short}, most of the model" if "most of the model" in finding.message else short
 
+
+_UNEXPLAINED = "unattributed data"
 
 _COUNT = re.compile(r"[\d,]+ (?:learned |stored )?\w+")
 _SHORT = {
@@ -196,8 +211,25 @@ def _in_order(rows: Sequence[TreeRow], level: int = 0) -> list[TreeRow]:
             families.append([row])
         else:
             families[-1].append(row)
-    ordered = sorted(families, key=lambda family: _place(family[0]))
+    places = dict(_place_blocks([family[0] for family in families]))
+    ordered = sorted(families, key=lambda family: places.get(family[0].group) or _place(family[0]))
     return [row for first, *below in ordered for row in (first, *_in_order(below, level + 1))]
+
+
+_BLOCK = re.compile(r"block\.(\d+)")
+
+
+def _place_blocks(rows: Sequence[TreeRow]) -> Iterator[tuple[str, tuple[bool, int, float]]]:
+    """Yield the places of blocks: those of the blocks in the graph, in the order of their numbers.
+
+    A block may begin with a node that stands early, such as a mask that only a later layer reads.
+    """
+    numbered = [(int(found[1]), row) for row in rows if (found := _BLOCK.match(row.group))]
+    places = sorted(_place(row) for _, row in numbered)
+    for place, (_, row) in zip(
+        places, sorted(numbered, key=lambda each: (each[0], _place(each[1]))), strict=True
+    ):
+        yield row.group, place
 
 
 def _place(row: TreeRow) -> tuple[bool, int, float]:
@@ -323,13 +355,13 @@ def report_reuse(groups: Sequence[Group]) -> Iterator[str]:
     for group in reused:
         alike[group.applications].append(group)
     for applications, found in list(alike.items())[:_FEW]:
-        times = f"used {format_count(applications)} times" if applications > 1 else "shared"
+        times = f"{format_count(applications)} times" if applications > 1 else "more than once"
         whole = ", ".join(format_count(group.unshared_parameters) for group in found[:_FEW])
         whole += ", ..." if len(found) > _FEW else ""
         names = _without_prefix([group.group or "[root]" for group in found[:_FEW]])
         others = [f"{format_count(len(found) - _FEW)} other groups"] if len(found) > _FEW else []
         verb = "is" if len(found) == 1 else "are each"
-        yield f"{', '.join([*names, *others])} {verb} {times}: {whole} parameters if each use had its own"
+        yield f"{', '.join([*names, *others])} {verb} used {times}: {whole} parameters if each use had its own"
     left = sum(len(found) for found in list(alike.values())[_FEW:])
     if left:
         yield f"{format_doing(left, 'other group', 'are')} also used more than once"

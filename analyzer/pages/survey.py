@@ -66,6 +66,8 @@ def _answer(document: SurveyDocument) -> str:
 def _figures(document: SurveyDocument) -> Iterator[Figure]:
     totals = document.totals
     yield Figure("Models", format_count(totals.models), f"{format_count(totals.readable)} readable")
+    if not totals.readable:  # nothing is known, which is not 0
+        return
     short = abbreviate_count(totals.parameters)
     many = format_many(totals.parameters, "parameter")
     yield Figure(
@@ -135,7 +137,7 @@ def _models(document: SurveyDocument) -> Table:
         tuple(_COLUMNS[place] for place in kept),
         tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in rows),
         title="model",
-        total=tuple(total[place] for place in kept),
+        total=tuple(total[place] for place in kept) if readable else (),
         is_long=True,
         key="models",
     )

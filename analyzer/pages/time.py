@@ -34,6 +34,7 @@ from analyzer.pages.shared import (
 from analyzer.text import (
     format_bytes,
     format_count,
+    format_fine_ms,
     format_frequency,
     format_many,
     format_ms,
@@ -166,16 +167,31 @@ def _figures(document: TimeDocument) -> Iterator[Figure]:
 
 
 def _precision(document: TimeDocument) -> str:
-    return f"median {_format_precision(document, document.latency_ms)}"
+    precision = _format_precision(document, document.latency_ms)
+    return f"median {precision}" if precision.startswith("±") else f"median of {precision}"
 
 
 def _format_precision(document: Timed, latency: Latency) -> str:
     """Return the precision of a median, and whether it reached the target."""
     settings = document.settings
-    margin = f"±{format_percent(latency.precision)}"
+    if latency.precision is None or latency.precision > 1:
+        return f"{format_many(latency.runs, 'run')}, uncertainty {_margin(latency)}"
     if settings.runs is not None:
-        return f"{margin} of {format_many(settings.runs, 'run')}, as asked for"
-    return f"{margin} (target {format_percent(settings.precision)}, {'reached' if latency.settled else 'NOT reached'})"
+        return f"{_margin(latency)} of {format_many(settings.runs, 'run')}, as asked for"
+    reached = "reached" if latency.settled else "NOT reached"
+    return f"{_margin(latency)} (target {format_percent(settings.precision)}, {reached})"
+
+
+def _margin(latency: Latency) -> str:
+    """Return the precision of a median as a sentence has it.
+
+    >>> from types import SimpleNamespace
+    >>> [_margin(SimpleNamespace(precision=each)) for each in (0.0123, 11.9, None)]
+    ['±1.23 %', 'over 100 %', 'not known']
+    """
+    if latency.precision is None:
+        return "not known"
+    return "over 100 %" if latency.precision > 1 else f"±{format_percent(latency.precision)}"
 
 
 def _blocks(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
@@ -210,9 +226,9 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
     latency = document.latency_ms
     if not latency.settled and document.settings.runs is None:
         yield f"the median is less precise than requested: {_unsettled(document)}"
-    if document.settings.runs is not None and latency.precision > _FAR:
+    if document.settings.runs is not None and latency.precision is not None and latency.precision > _FAR:
         runs = format_many(document.settings.runs, "run")
-        error = format_percent(latency.precision)
+        error = _margin(latency).removeprefix("±")
         yield f"the median of {runs} may be off by {error}: leave --runs out, or wait until nothing else is running"
     if latency.mean > _DISTURBED * latency.median > 0:
         yield (
@@ -311,10 +327,9 @@ def _profiling(document: TimeDocument) -> Iterator[str]:
     added, plain = document.profiling_ms, document.latency_ms.mean
     share = short_share(abs(added) / plain if plain else None)
     more = "more" if added >= 0 else "less"
-    yield (
-        f"profiled runs, used by the table, take {short_ms(abs(added))} ms {more}, {share}; "
-        f"median ±{format_percent(document.profiled_latency_ms.precision)}"
-    )
+    profiled = document.profiled_latency_ms
+    precision = "" if profiled.precision is None else f"; median {_margin(profiled)}"
+    yield f"profiled runs, used by the table, take {short_ms(abs(added))} ms {more}, {share}{precision}"
     if isinstance(document.device_ms, float):
         busy = document.device_ms * document.scale
         yield (
@@ -342,6 +357,8 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
     """Return the table of groups with time, parameters and bytes; rows of level 0 sum to the profiled run."""
     profiled, plain, total = document.profiled_latency_ms.mean, document.latency_ms.mean, total_group(timing)
     kernels = profiled - document.overhead_ms
+    kind, noise = _kinds(document)
+    format_time = format_ms if kind is Kind.MS else format_fine_ms
     is_device, whole = _is_device(document), _whole(document)
 
     def row(
@@ -380,19 +397,20 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
     title = title_groups(document.by, document.depth)
     columns = (
         Column(title, Kind.NAME),
-        Column("ms", Kind.MS, room=9),
+        Column("ms", kind, room=9),
         Column("share", Kind.SHARE, room=8, is_bar=True),
-        Column("scaled ms", Kind.MS, room=3),
+        Column("scaled ms", kind, room=3),
         Column("parameters", Kind.SHARE, room=6),
         Column("bytes", Kind.SHARE, room=5),
-        Column("± ms", Kind.NOISE, room=2),
+        Column("± ms", noise, room=2),
         Column("elements", Kind.COUNT, room=1),
         Column("kernels", Kind.COUNT, room=0),
     )
     sums = detail_cells(total.parameters, total.nbytes, None, sum(part.kernels for part in document.groups))
     notes = (
         *_spread(rows),
-        f"ms sum to the mean profiled run, {format_ms(profiled)}; scaled ms to the plain one, {format_ms(plain)}"
+        f"ms sum to the mean profiled run, {format_time(profiled)}; scaled ms to the plain one, "
+        f"{format_time(plain)}"
         f"{', of which the shares are' if is_device else ''}",
     )
     return Table(
@@ -405,6 +423,20 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
         order=1,
         others="other group",
     )
+
+
+def _kinds(measured: Measured) -> tuple[Kind, Kind]:
+    """Return the kinds of the columns of times and of their errors: with figures enough also for a short run.
+
+    A sweep has a column for each length, and no room for more decimals until it needs them.
+    """
+    if measured.latency_ms.median < (_SHORT if isinstance(measured, TimeDocument) else _VERY_SHORT):
+        return Kind.FINE_MS, Kind.FINE_NOISE
+    return Kind.MS, Kind.NOISE
+
+
+_SHORT, _VERY_SHORT = 1.0, 0.1
+"""Medians in ms below which columns have more decimals."""
 
 
 def outside(measured: Measured) -> tuple[tuple[str, float], ...]:
@@ -428,6 +460,7 @@ _SPREADS = 2
 
 def _each(document: TimeDocument) -> Table:
     """Return the table of single groups, as they were measured."""
+    kind, noise = _kinds(document)
     whole = _whole(document)
     rows = tuple(
         Row(
@@ -445,10 +478,10 @@ def _each(document: TimeDocument) -> Table:
     )
     columns = (
         Column("group", Kind.NAME),
-        Column("ms", Kind.MS, room=9),
-        Column("± ms", Kind.NOISE, room=8),
+        Column("ms", kind, room=9),
+        Column("± ms", noise, room=8),
         Column("share", Kind.SHARE, room=7),
-        Column("scaled ms", Kind.MS, room=3),
+        Column("scaled ms", kind, room=3),
         Column("kernels", Kind.COUNT, room=2),
         Column("nodes", Kind.COUNT, room=1),
     )
@@ -468,6 +501,7 @@ def _memory(document: Timed, measured: Measured, timing: Timing) -> Iterator[str
 
 def _kernels(measured: Measured) -> Table:
     """Return the table of the slowest kernels, with the evidence for their groups."""
+    kind, _ = _kinds(measured)
     ordered = sorted(measured.kernels, key=lambda kernel: (-kernel.ms, kernel.name))
     rows = tuple(
         Row(
@@ -486,7 +520,7 @@ def _kernels(measured: Measured) -> Table:
     columns = (
         Column("slowest kernels", Kind.NAME),
         Column("operator", Kind.NAME, room=8),
-        Column("ms", Kind.MS, room=9),
+        Column("ms", kind, room=9),
         Column("group", Kind.NAME, room=7),
         Column("nodes", Kind.COUNT, room=2),
         Column("decided by", room=3),
@@ -508,22 +542,24 @@ def _runs(document: TimeDocument) -> Table:
         _run(Formatted(None, name), latency)
         for name, latency in (("plain", document.latency_ms), ("profiled", document.profiled_latency_ms))
     )
-    return Table((Column("whole runs"), *_RUNS), rows, title="whole runs", detail=Detail.MORE, is_whole=True)
+    columns = (Column("whole runs"), *_run_columns(_kinds(document)[0]))
+    return Table(columns, rows, title="whole runs", detail=Detail.MORE, is_whole=True)
 
 
-_RUNS = (
-    Column("median ms", Kind.MS, room=9),
-    Column("±", Kind.RATIO, room=8),
-    Column("mean", Kind.MS, room=7),
-    Column("p90", Kind.MS, room=6),
-    Column("p99", Kind.MS, room=5),
-    Column("min", Kind.MS, room=4),
-    Column("runs", Kind.COUNT, room=3),
-)
+def _run_columns(kind: Kind) -> tuple[Column, ...]:
+    return (
+        Column("median ms", kind, room=9),
+        Column("±", Kind.RATIO, room=8),
+        Column("mean", kind, room=7),
+        Column("p90", kind, room=6),
+        Column("p99", kind, room=5),
+        Column("min", kind, room=4),
+        Column("runs", Kind.COUNT, room=3),
+    )
 
 
 def _run(name: Cell, latency: Latency) -> Row:
-    margin = Formatted(latency.precision, format_percent(latency.precision))
+    margin = Formatted(latency.precision, format_percent(latency.precision))  # "-" if not known
     return Row(
         (name, latency.median, margin, latency.mean, latency.p90, latency.p99, latency.min, latency.runs)
     )
@@ -728,7 +764,8 @@ def _lengths(document: SweepDocument) -> Table:
         )
         for point in document.points
     )
-    columns = (Column(_axis(document)), *_RUNS, Column("profiled mean", Kind.MS, room=2))
+    kind, _ = _kinds(document.points[0])
+    columns = (Column(_axis(document)), *_run_columns(kind), Column("profiled mean", kind, room=2))
     return Table(columns, rows, title="whole runs", is_whole=True)
 
 
@@ -822,7 +859,7 @@ def _times(document: SweepDocument, rows: Sequence[TimeRow]) -> Table:
 
 
 def _at_lengths(document: SweepDocument) -> Iterator[Column]:
-    return (Column(format_count(point.value), Kind.MS, room=9) for point in document.points)
+    return (Column(format_count(point.value), _kinds(point)[0], room=9) for point in document.points)
 
 
 def _each_at(document: SweepDocument) -> Table:

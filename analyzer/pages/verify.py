@@ -196,7 +196,9 @@ def _costs(costs: VerifyCosts) -> Iterator[Block]:
         larger = format_signed_bytes(kept.more_nbytes)
         error_before = "no error" if kept.before_db is None else f"{kept.before_db:.0f} dB"
         names = ", ".join(kept.modules)
-        remarks.append(f"with {names} in float: {larger}, and {error_after} instead of {error_before}")
+        remarks.append(
+            f"estimated from single modules: with {names} in float {error_after} instead of {error_before}, {larger}"
+        )
     if costs.unmeasured:
         remarks.append(f"no time was left for {format_many(costs.unmeasured, 'module')}")
     yield Notes(tuple(remarks))
@@ -226,7 +228,7 @@ def _remarks(document: VerifyDocument) -> Iterator[str]:
             yield f"{each} (reconcile shows where)"
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
-        yield f"outputs are off by {format_error(worst)} at most; rounding alone has its own column"
+        yield f"outputs are off by {format_error(worst)} at most; rounding: what rounding alone would give"
     if document.drift_db is not None:
         parts = []
         if document.costs is not None:

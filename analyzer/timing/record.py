@@ -33,8 +33,9 @@ class Latency(Frozen):
     p99: float
     min: float
     runs: int
-    precision: float
-    """Half the width of the 95 % confidence interval of the median, as a fraction of the median."""
+    precision: float | None
+    """Half the width of the 95 % confidence interval of the median, as a fraction of the median; None with fewer than
+    six runs."""
     settled: bool
     """Whether `precision` is as small as requested, also with a fixed number of runs."""
 

@@ -332,7 +332,7 @@ def lengths(timing: Timing) -> tuple[int, ...]:
 def grow_latency(timing: Timing) -> Growth | None:
     """Fit the growth of the mean run without profiling."""
     latencies = [point.latency for point in timing.points]
-    errors = [latency.precision * latency.median for latency in latencies]
+    errors = [(latency.precision or 0.0) * latency.median for latency in latencies]
     return fit_growth(lengths(timing), [latency.mean for latency in latencies], errors)
 
 

@@ -464,7 +464,7 @@ class Bench:
             if _DOES_NOT_RUN in message and not any(each in message.lower() for each in _OF_MEMORY):
                 node = _AT_NODE.search(message)
                 rest = shorten(message.partition(_DOES_NOT_RUN)[2], _NODE)
-                where = rest if node is None else f"{node[1]} node {node[2]}"
+                where = rest if node is None else f"{node[2]} node {node[1]}"
                 raise _RefusedSizesError(where) from error
             raise
         places = match_outputs([*self.graph.outputs], theirs, ours)
@@ -1542,15 +1542,21 @@ class Bench:
         """Yield sentences about cases that were not tried, as far as the graph tells."""
         if self.refused:
             yield f"a comparison without codes: there is no float twin, as {self.refused}"
+        fixed = {
+            value.name
+            for value in self.graph.signature
+            if value.dims is not None and all(isinstance(dim, int) for dim in value.dims)
+        }
         shapes: dict[str, set[tuple[int, ...]]] = {}
-        for fed in self.fed:
+        for fed in self.fed if self.read_inputs else (each for each in self.fed if each.name not in fixed):
             shapes.setdefault(fed.name, set()).add(fed.shape)
         alike: dict[str, list[str]] = {}  # inputs that were tried at the same sizes are listed together
         for name in sorted(shapes):
             sizes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in sorted(shapes[name]))
             alike.setdefault(sizes, []).append(name)
         tried = "; ".join(f"{sizes} of {', '.join(names)}" for sizes, names in alike.items())
-        yield f"other {'inputs' if self.read_inputs else 'sizes'} than {tried}"
+        if tried:
+            yield f"other {'inputs' if self.read_inputs else 'sizes'} than {tried}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"
@@ -1594,7 +1600,7 @@ class _RefusedSizesError(TimingError):
 
 
 _DOES_NOT_RUN = "onnxruntime does not run it: "
-_AT_NODE = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
+_AT_NODE = re.compile(r'node "([^"]*)" \((\w+)\)')
 _NODE = 100
 """Most characters of onnxruntime's message that are shown where it names no node."""
 _OF_MEMORY = ("alloc", "memory")

@@ -166,7 +166,7 @@ def is_constant_there(node: Bend, prints: Mapping[str, Print], passed: Pass) -> 
     result = prints[node.output]
     called = node.operator.lower()
     for seen in passed.seen:
-        if called in _SATURATING and called not in seen.call.operator.replace("_", ""):
+        if called in _SATURATING and called not in seen.call.operator.lower().replace("_", ""):
             continue
         for print_, noise in zip(seen.prints, seen.noises, strict=True):
             tolerance = TOLERANCE_FACTOR * max(noise, 2.0**-22 * abs(result.high))

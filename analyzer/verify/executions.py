@@ -184,7 +184,9 @@ class _WayBench(Bench):
             missing += name not in found
         if missing:
             many = format_many(len(modules), "module")
-            self.codes.append(f"results of {missing} of {many}: a run has fused the last value away")
+            self.codes.append(
+                f"results of {missing} of {many}: onnxruntime fused these modules, so their values do not exist"
+            )
         return rows, self._describe_first(first, found[first]) if is_apart and first else None, None
 
     def look_at_choices(

@@ -17,7 +17,7 @@ from analyzer.model.content import Array
 from analyzer.process import require_onnxruntime
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.records import Frozen
-from analyzer.text import format_bytes, printable, shorten
+from analyzer.text import format_bytes
 from analyzer.timing.inputs.arrays import save_arrays
 from analyzer.timing.request import Feed
 from analyzer.verify.messages import (
@@ -270,8 +270,9 @@ class Runner:
         if decoded.refused:
             raise TimingError(decoded.refused)
         if decoded.error:
-            message = shorten(printable(decoded.error), 400)
-            raise TimingError(f"{model}: onnxruntime does not run it: {message}; `onnxledger time` says more")
+            from analyzer.timing.running.isolated import describe_run_error  # only an error needs it
+
+            raise TimingError(f"{model}: onnxruntime does not run it: {describe_run_error(decoded.error)}")
         return decoded
 
     def _start(self) -> Child:

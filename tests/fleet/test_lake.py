@@ -321,7 +321,8 @@ def test_the_command_says_what_it_did_and_its_json_is_as_its_schema_says(zoo: Pa
     again = run_here("survey", zoo, "-o", lake, "--format", "json", "--jobs", 1)
 
     assert done.returncode == 0, done.stderr
-    assert "22 models: 22 read, 0 unchanged, 2 unreadable" in done.stdout
+    assert "22 models: 20 read, 2 unreadable\n" in done.stdout
+    assert "WARN first of these errors: " in done.stdout
     document = json.loads(again.stdout)
     jsonschema.validate(document, load_schema("lake"))
     jsonschema.validate(json.loads((tmp_path / "done.json").read_text()), load_schema("lake"))
@@ -334,11 +335,25 @@ def test_the_command_says_what_it_did_and_its_json_is_as_its_schema_says(zoo: Pa
 
 def test_a_lake_none_of_whose_models_can_be_read_is_no_answer(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    done = run_here("survey", tmp_path / "nowhere.onnx", "-o", lake, "--jobs", 1)
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    done = run_here("survey", tmp_path / "broken.onnx", "-o", lake, "--jobs", 1)
 
     assert done.returncode == 2
-    assert "1 model: 1 read, 0 unchanged, 1 unreadable" in done.stdout
+    assert "1 model: 0 read, 1 unreadable\nWARN " in done.stdout
+    assert "[not-onnx]" in done.stdout
     assert "none of 1 model can be read" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["nowhere.onnx", "nowhere", "no*where/*.onnx"])
+def test_a_source_that_does_not_exist_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "there.onnx").write_bytes(b"no model")
+    done = run_here("survey", tmp_path / "there.onnx", tmp_path / name, "-o", tmp_path / "lake", "--jobs", 1)
+
+    assert done.returncode == 2
+    assert f"SOURCE: {tmp_path / name}: " in done.stderr
+    assert not (tmp_path / "lake").exists()
 
 
 def test_questions_are_listed_in_whole_sentences(zoo: Path, tmp_path: Path) -> None:

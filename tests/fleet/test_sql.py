@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from models import noise, save, text_model
 
 from analyzer.account.audit import audit_model
 from analyzer.account.ledger import Ledger, Role
+from analyzer.documents.answer import Answer
 from analyzer.errors import UsageError
 from analyzer.fleet.sql import answer_question, ask_lake, load_questions
+from analyzer.formats.lake import answer_as_text
 
 pytestmark = pytest.mark.child
 
@@ -346,3 +349,32 @@ def test_sizes_of_a_sweep_are_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "single size of each axis" in done.stderr
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_predefined_answer_has_units_and_one_sign_for_no_value(lake: Path) -> None:
+    largest = run_here("sql", lake, "--question", "largest", "-n", 2).stdout
+    families = run_here("sql", lake, "--question", "families").stdout
+    own = run_here("sql", lake, "SELECT model, file_bytes, sha256 AS share FROM models").stdout
+
+    assert re.search(r"^model +file bytes +parameters +stored bytes +wasted bytes +nodes$", largest, re.M)
+    assert re.search(r"\d\.\d\d KiB", largest)
+    assert re.search(r"100 %", families)
+    assert re.search(r" -  +-  +0 B$", families, re.M)
+    assert not re.search("[KMG]iB", own)
+
+
+def test_each_part_of_a_broken_table_has_the_name_of_the_row(lake: Path) -> None:
+    found = run_here("sql", lake, "--question", "families").stdout
+    heads = [line for line in found.splitlines() if line.startswith("family ")]
+
+    assert len(heads) > 1
+    assert all(re.match("family +model +", head) for head in heads)
+
+
+def test_a_hidden_row_does_not_break_a_table() -> None:
+    rows = [(f"m{at}.onnx", 10, 20) for at in range(5)]
+    answer = Answer(("model", "nodes", "parameters"), [*rows, ("last.onnx", 10**20, 10**20)], "All.")
+
+    assert "[1 other]" in answer_as_text(answer, 5, 60)
+    assert answer_as_text(answer, 5, 60).count("model") == 1
+    assert answer_as_text(answer, 0, 60).count("model") == 2

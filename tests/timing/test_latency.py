@@ -48,7 +48,13 @@ def test_no_runs_have_no_latency() -> None:
 
 
 def test_runs_that_take_no_time_have_a_precision() -> None:
-    assert precision_of([0, 0, 0]) == 0
+    assert precision_of([0] * 6) == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_fewer_than_six_runs_have_no_precision(count: int) -> None:
+    assert precision_of([7] * count) is None
+    assert summarize([7] * count, precision=0.5).precision is None
 
 
 @given(TIMES, st.floats(0, 1))
@@ -61,7 +67,7 @@ def test_quantiles_are_in_order_and_within_the_times(times: list[int]) -> None:
     latency = summarize(times, precision=0.01)
 
     assert latency.min <= latency.median <= latency.p90 <= latency.p99 <= max(times) / 1e6
-    assert latency.precision >= 0
+    assert latency.precision is None or latency.precision >= 0
 
 
 @given(TIMES, st.randoms())

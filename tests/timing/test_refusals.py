@@ -120,6 +120,15 @@ def test_what_cannot_be_loaded_is_reported_in_a_sentence(text: str, sentence: st
             "give sizes that fit with --shape, or real inputs with --input",
         ),
         (
+            f"{AT_ADD}Add does not support float16 on CPU. Use float32 instead.\n",
+            'm.onnx: node "add1" (Add): Add does not support float16 on CPU. Use float32 instead',
+        ),
+        (
+            f"{AT_ADD}the text is no number\n",
+            'm.onnx: node "add1" (Add): the text is no number (inputs: x FLOAT [2, 4], n INT64 []); give real inputs '
+            "with --input",
+        ),
+        (
             f"{AT_ADD}indices element out of data bounds, idx=9 must be within the inclusive range [-4,3]",
             'm.onnx: node "add1" (Add): indices element out of data bounds, idx=9 must be within the inclusive range '
             "[-4,3]: the values that were made for an input are out of its range (inputs: x FLOAT [2, 4], n INT64 []); "

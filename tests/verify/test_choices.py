@@ -462,6 +462,10 @@ def test_a_value_that_never_moves_here_is_reported(
     assert code == 0
     assert sentence in document["uncovered"]
 
+    _, itself = verify(folder / "model.onnx", "--against", folder / "model.onnx", *SEEDS)
+
+    assert not [each for each in itself["uncovered"] if " waits " in each]
+
 
 @pytest.mark.time
 @pytest.mark.export

@@ -380,24 +380,33 @@ _LONGEST = 40
 """Characters of the longest word that is compared with keys as a misspelling."""
 
 
-def parse_keys(by: str) -> tuple[str, ...]:
+def parse_keys(by: str, *, of_nodes: bool = False) -> tuple[str, ...]:
     """Return the keys that `--by` names.
 
     >>> parse_keys("scope,dtype")
     ('scope', 'dtype')
+
+    Args:
+        by: the value of `--by`; `bytes` alone, which needs no keys, is handled before.
+        of_nodes: whether the groups must consist of nodes; only the message for a wrong key depends on it.
 
     Raises:
         UsageError: a name is not a key, or a key is named twice.
     """
     names = tuple(WORDS.get(name, name) for name in by.split(","))
     for name in names:
+        if name == ACCOUNTS:
+            wrong = "groups no nodes; use scope, block, stage or op"
+            raise UsageError(
+                f"--by {by}: {wrong if len(names) == 1 else f'{ACCOUNTS} cannot be combined with another key'}"
+            )
         if name not in KEYS:
-            alone = f"; {ACCOUNTS} cannot be combined with another key" if name == ACCOUNTS else ""
             import difflib  # only a mistake needs it
 
-            like = difflib.get_close_matches(name[:_LONGEST], [*KEYS, *WORDS, ACCOUNTS], 1)
-            near = f"; did you mean {like[0]}?" if like and not alone else ""
-            raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(KEYS)}{alone}{near}")
+            known = [*NODE_KEYS] if of_nodes else [*KEYS, *([ACCOUNTS] if len(names) == 1 else [])]
+            like = difflib.get_close_matches(name[:_LONGEST], [*known, *WORDS], 1)
+            near = f"; did you mean {like[0]}?" if like else ""
+            raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(known)}{near}")
     if len(set(names)) < len(names):
         raise UsageError(f"--by {by}: names a key twice")
     return names
@@ -533,3 +542,6 @@ KEYS: dict[str, Callable[[Ledger, int], _Found]] = {
     "role": _by_role,
 }
 """Keys by which a ledger can be partitioned, each with a function of the ledger and a depth."""
+
+NODE_KEYS = ("scope", "block", "stage", "op")
+"""Keys whose groups consist of nodes."""

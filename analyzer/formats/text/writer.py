@@ -241,7 +241,9 @@ def _short_problem(problem: Problem, layout: _Layout) -> Iterator[str]:
         yield first.replace(word, layout.colorize(word, style), 1)
         yield from others
         return
-    if sentence.endswith("…") and problem.severity == "error":
+    message = printable(f"{model}{problem.message}")
+    is_nameless = _SAME in message and _SAME not in sentence
+    if problem.severity == "error" and (sentence.endswith("…") or is_nameless):
         whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
         first, *others = _hang(head, f"{whole} {id_}", width)
         yield first.replace(word, layout.colorize(word, style), 1)
@@ -250,6 +252,9 @@ def _short_problem(problem: Problem, layout: _Layout) -> Iterator[str]:
     gap = " " * max(room - _length(sentence), 0)
     yield f"{layout.colorize(word, style)} {sentence}{gap} {layout.colorize(id_, 'dim')}"
 
+
+_SAME = " as under "
+"""Words of a message that names no tensors, because they are those of another finding."""
 
 _LEAST_SENTENCE = 32
 """Columns of a sentence below which it continues on further lines."""
@@ -417,12 +422,12 @@ _INDENT, _DEEPEST = 2, 6
 def _table(table: Table, layout: _Layout) -> Iterator[str]:
     if not table.rows and not table.total:
         return
+    table = cut_table(table, layout.rows, verbose=layout.verbose)
     if table.is_split and not _fits_width(table, layout.width):
-        for number, part in enumerate(_split(table, layout.width)):
+        for number, part in enumerate(_split(replace(table, is_whole=True), layout.width)):
             yield from [""] if number else []
             yield from _table(part, layout)
         return
-    table = cut_table(table, layout.rows, verbose=layout.verbose)
     columns = shown_columns(table)
     named_rows = [
         replace(row, cells=(name, *row.cells[1:]))
@@ -465,20 +470,27 @@ def _table(table: Table, layout: _Layout) -> Iterator[str]:
 
 
 def _split(table: Table, width: int) -> Iterator[Table]:
-    """Yield tables of the same rows whose columns have room, equally many in each; notes are below the last."""
-    widths = _least_widths(table)
-    widest = max(widths[1:], default=0) + _GAP
-    room = max((width - min(widths[0], max(_NAMES_ROOM, width - widest))) // widest, 1)
-    count = len(table.columns) - 1
-    size = max(-(-count // -(-count // room)), 1) if count else 1
-    for start in range(1, count + 1, size):
-        at = [0, *range(start, min(start + size, count + 1))]
+    """Yield tables of the same rows, each with as many columns as have room; notes are below the last.
+
+    Each repeats the first columns, as far as the name of a row.
+    """
+    widths = _least_widths(table, _NAMES_ROOM)
+    kinds = [column.kind for column in table.columns]
+    first = kinds.index(Kind.NAME) + 1 if Kind.NAME in kinds[:_FIRST] else 1
+    room = width - sum(widths[:first]) - _GAP * (first - 1)
+    parts: list[list[int]] = [[]]
+    for at in range(first, len(widths)):
+        if parts[-1] and sum(widths[each] + _GAP for each in (*parts[-1], at)) > room:
+            parts.append([])
+        parts[-1].append(at)
+    for part in parts:
+        shown = [*range(first), *part]
         yield replace(
             table,
-            columns=tuple(table.columns[each] for each in at),
-            rows=tuple(replace(row, cells=tuple(row.cells[each] for each in at)) for row in table.rows),
-            total=tuple(table.total[each] for each in at) if table.total else (),
-            notes=table.notes if start + size > count else (),
+            columns=tuple(table.columns[each] for each in shown),
+            rows=tuple(replace(row, cells=tuple(row.cells[each] for each in shown)) for row in table.rows),
+            total=tuple(table.total[each] for each in shown) if table.total else (),
+            notes=table.notes if part is parts[-1] else (),
             order=None,
             is_split=False,
         )
@@ -488,24 +500,28 @@ _WHOLE_NAMES = 36
 """Columns of names below which other columns are dropped, if no name is cut."""
 _NAMES_ROOM = 30
 """Columns that names have if numbers continue in a further table."""
+_LEAST_NAMES = 20
+"""Columns that names have at least if all numbers are in one table."""
+_FIRST = 2
+"""Number of columns among which the name of a row is looked for."""
 
 
-def _least_widths(table: Table) -> list[int]:
-    """Return the widths of the columns if texts are cut to the width of names."""
+def _least_widths(table: Table, names: int) -> list[int]:
+    """Return the widths of the columns if texts are cut to a number of characters."""
     rows = [*table.rows, *([Row(table.total)] if table.total else [])]
     widths = [
         max([_length(printable_name(column.title)), *(_length(_cell_text(row, at, column)) for row in rows)])
         for at, column in enumerate(table.columns)
     ]
     return [
-        width if column.kind.is_number else min(width, _NAMES_ROOM)
+        width if column.kind.is_number else min(width, max(names, _length(column.title)))
         for width, column in zip(widths, table.columns, strict=True)
     ]
 
 
 def _fits_width(table: Table, width: int) -> bool:
     """Whether all columns have room beside each other."""
-    return sum(_least_widths(table)) + _GAP * (len(table.columns) - 1) <= width
+    return sum(_least_widths(table, _LEAST_NAMES)) + _GAP * (len(table.columns) - 1) <= width
 
 
 def _cell_text(row: Row, at: int, column: Column) -> str:

@@ -222,6 +222,8 @@ class AxisNames:
         if slots is None and role is None:
             slots = self._printed(key)
         if slots is None and role is None:
+            if _are_fixed(self.parts):
+                raise UsageError(_ALL_FIXED)
             raise UsageError(f"--shape {printable(key)}: {self._unknown(key)}; {self.listing()}")
         return slots or [], role
 
@@ -271,6 +273,14 @@ class AxisNames:
         rest = len(self.parts) - len(inputs)
         shown = "; ".join(inputs) + (f"; and {rest:,} more" if rest else "")
         return f"inputs, with their axes and roles: {shown or 'none'}"
+
+
+_ALL_FIXED = "all sizes of this file are fixed; leave --shape out"
+
+
+def _are_fixed(parts: Sequence[KnownInput]) -> bool:
+    """Whether the file leaves no size open."""
+    return all(isinstance(dim, int) for part in parts for dim in part.dims)
 
 
 def _shown(name: str) -> str:
@@ -668,6 +678,11 @@ class _Solver:
     def _conflict(self, slot: Slot, size: int, reason: str) -> UsageError:
         known, why = self.sizes[slot]
         place = f"axis {slot[1]} of {printable(self._name(slot))}"
+        if why == "file" and reason.startswith("--shape "):
+            if _are_fixed(self.parts):
+                return UsageError(_ALL_FIXED)
+            key = printable(reason.removeprefix("--shape "))
+            return UsageError(f"the file fixes {place} at {known:,}; leave {key} out of --shape")
         because = {"file": "the file fixes it to", "--input": "--input has"}.get(
             why, f"{printable(why)} gives it"
         )

@@ -231,10 +231,32 @@ def _ids(failure: _Failure, found: re.Match[str]) -> str:
 
 
 def _at_run(failure: _Failure, found: re.Match[str]) -> str:
-    return (
-        f"{_place(found)}: {cleaned(found['why'])}{_shapes(failure)}; give sizes that fit with --shape, or "
-        "real inputs with --input"
-    )
+    why = cleaned(found["why"])
+    if _UNSUPPORTED.search(why):
+        return f"{_place(found)}: {why}"  # its own words tell what to do, and no inputs help
+    sizes = "sizes that fit with --shape, or " if _OF_SHAPES.search(why) else ""
+    return f"{_place(found)}: {why}{_shapes(failure)}; give {sizes}real inputs with --input"
+
+
+_UNSUPPORTED = re.compile(r"not support|unsupported|not (?:yet )?implemented", re.IGNORECASE)
+_OF_SHAPES = re.compile(
+    r"shape|dim|size|rank|ax[ie]s|broadcast|length|element|mismatch|incompatible|bound|range", re.IGNORECASE
+)
+
+
+def describe_run_error(text: str) -> str:
+    r"""Return onnxruntime's message about a run in short: the node if it names one, and the cause.
+
+    >>> describe_run_error(
+    ...     "Fail: [ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Add "
+    ...     "node. Name:'sum' Status Message: No x.\n"
+    ... )
+    'node "sum" (Add): No x'
+    """
+    found = re.search(_RUNNING, text[:_READ], re.DOTALL)
+    if found:
+        return f"{_place(found)}: {cleaned(found['why'])}"
+    return cleaned(re.sub(r"^\w+: (?=\[ONNXRuntimeError\])", "", text))
 
 
 def _place(found: re.Match[str]) -> str:

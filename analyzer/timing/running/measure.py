@@ -38,7 +38,7 @@ def summarize(times_ns: Sequence[int], precision: float) -> Latency:
         min=times[0] / 1e6,
         runs=len(times),
         precision=found,
-        settled=len(times) >= _FEWEST and found <= precision,
+        settled=found is not None and found <= precision,
     )
 
 
@@ -76,8 +76,13 @@ def interval_ranks(count: int) -> tuple[int, int]:
     return rank, count - 1 - rank
 
 
-def precision_of(ordered: Sequence[int]) -> float:
-    """Return half the width of the median's 95 % confidence interval, as a fraction of the median; 0 if that is 0."""
+def precision_of(ordered: Sequence[int]) -> float | None:
+    """Return half the width of the median's 95 % confidence interval, as a fraction of the median; 0 if that is 0.
+
+    Fewer than six values have no such interval: the result is None.
+    """
+    if len(ordered) < _FEWEST:
+        return None
     low, high = interval_ranks(len(ordered))
     median = quantile(ordered, 0.5)
     return (ordered[high] - ordered[low]) / 2 / median if median else 0.0
@@ -143,7 +148,8 @@ class StoppingRule(Mutable):
         if made >= schedule.most or spent_ns >= schedule.seconds * 1e9:
             return True
         if self.settled or made >= math.ceil(self.looked * _GROWTH):
-            self.looked, self.settled = made, precision_of(sorted(times)) <= schedule.precision
+            found = precision_of(sorted(times))
+            self.looked, self.settled = made, found is not None and found <= schedule.precision
         return self.settled
 
 
