@@ -192,7 +192,7 @@ def _wiring(document: ReconcileDocument) -> str:
         if document.reads == "as-exported":
             return f"as exported; {statement}"
     if wiring.program == "same":
-        return f"{statement}; computes the same as PyTorch's program (verify --static)"
+        return f"{statement}; computes the same as PyTorch's program up to rounding (verify --static)"
     if wiring.program == "differs":
         return f"{statement}; computes a different program from PyTorch's"
     if document.reads == "as-exported":

@@ -107,7 +107,7 @@ def render(entries: Sequence[ComparedFile]) -> Iterator[str]:
     yield f"{len(ran):,} files, {runs:,} runs, {shapes:,} shapes; onnxruntime does not run {not_run} other files."
     for title, key in (("Export", "export"), ("Form", "form")):
         yield ""
-        yield f"| {title} | Files | Exact at all sizes | Told what is not known | Wrong |"
+        yield f"| {title} | Files | Exact at all sizes | Unknown work named | Wrong |"
         yield "|---|---:|---:|---:|---:|"
         yield from _rows(ran, key)
     counted = [one for one in ran if one.peers and one.cell.points[0].macs is not None]
