@@ -554,3 +554,29 @@ def test_each_call_of_a_function_is_judged_by_what_it_is_given(
     file = called("p1 = Mul(n, rate) a = Neg(p1)", second)
 
     assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced
+
+
+NUMBERS = np.random.default_rng(2).integers(2, 90, 15)
+
+
+@pytest.mark.parametrize(("kept", "balanced"), [(1, True), (2, False)])
+def test_a_known_table_may_be_computed_from_many_numbers(tmp_path: Path, kept: int, balanced: bool) -> None:
+    """Distances times 1 plus 15 numbers, of which all are subtracted again; or times 2, then remainders of them."""
+    body = "p = Range(zero, side, one) column = Unsqueeze(p, last) t0 = Sub(column, p) "
+    body += " ".join(f"t{index + 1} = Add(t{index}, n{index})" for index in range(15))
+    body += "u = Sub(t15, total) " if kept == 1 else "u = Mod(t15, n3) "
+    body += "f = Cast <to = 1> (u) y = Add(h, f)"
+    tensors = {"zero": np.array(0), "side": np.array(SIDE), "one": np.array(1), "last": np.array([1])}
+    numbers = {f"n{index}": np.array(each) for index, each in enumerate(NUMBERS.tolist())}
+    file = model(body, {**tensors, **numbers, "total": NUMBERS.sum()})
+
+    assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced
+
+
+def test_integers_may_be_a_mask_times_one_of_them(tmp_path: Path) -> None:
+    body = "f = Cast <to = 1> (side) y = Add(h, f)"
+    side = np.triu(np.full((SIDE, SIDE), 16), 1)
+
+    for stored, balanced in ((side, True), (np.random.default_rng(0).permutation(side), False)):
+        file = model(body, {"side": stored})
+        assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced

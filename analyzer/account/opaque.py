@@ -9,7 +9,7 @@ source is explained by the caller (parameters, compared buffers, scales of codes
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ def find_opaque(
     wiring: Wiring,
     live: Live,
     is_explained: Callable[[StoredTensor], bool],
-    claims: Collection[Key] = (),
+    claims: Set[Key] = frozenset(),
     *,
     reads: bool = True,
     whole: bool = False,
@@ -595,7 +595,7 @@ def _judge(
     model: Model,
     wiring: Wiring,
     walk: _Walk,
-    claims: Collection[Key],
+    claims: Set[Key],
     is_known: Callable[[GraphPath, str, Array], bool],
     *,
     whole: bool,
@@ -648,9 +648,18 @@ def _judge(
     small: set[Key] = set()
     for path, name, sources, is_plain in walk.meetings:
         stored, made, total, least = sum_up(sources)
-        may_be_table = least <= FEW and total <= _MOST_ROUNDED and (bool(made) or not is_plain)
+        is_computed = total <= _MOST_ROUNDED and (bool(made) or not is_plain)
+        may_be_table = is_computed and least <= FEW
         is_formula = may_be_table and total <= FEW
-        value = evaluator.value(path, name) if may_be_table else None
+        is_fixed = is_computed and walk.find(path, name).is_fixed
+        value = evaluator.value(path, name) if may_be_table or is_fixed else None
+        if (
+            is_fixed
+            and value is not None
+            and claims.isdisjoint(stored)
+            and not count_rounded(model, wiring, path, name, value)
+        ):
+            continue  # a known table meets the activation, whatever few numbers it is computed of
         if may_be_table:  # a value that cannot be computed is not known
             free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
             if value is None:

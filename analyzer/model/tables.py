@@ -41,9 +41,18 @@ def count_free(array: Array, step: float = 0.0) -> int:
         return 1
     if is_known_table(array, step):
         return 0
+    if array.dtype.kind in "iu" and _is_scaled_mask(array):
+        return 1
     unrepeated = _drop_repetitions(array)
     is_table = unrepeated is not array and unrepeated.size > _LEAST and is_known_table(unrepeated, step)
     return 0 if is_table else int(array.size)
+
+
+def _is_scaled_mask(array: Array) -> bool:
+    """Whether integers are a mask times one of them, as the buckets of one side of all distances."""
+    values = np.squeeze(array.astype(np.float64))
+    other = values.flat[np.argmax(values != 0)]
+    return bool(((values == 0) | (values == other)).all()) and is_mask(values / other)
 
 
 _LEAST = 3

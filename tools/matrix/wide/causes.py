@@ -49,9 +49,12 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "fourier_field/*/onnxslim",
         "a factor of the activations was multiplied into the layer's weight and bias",
     ),
-    (
-        "mobilevit/*/onnxsim",
-        "attention of one patch: its softmax is 1, and the tool takes queries and keys away with it",
+    *(
+        (
+            f"{architecture}/*/onnxsim",
+            "attention of one position: its softmax is 1, and the tool takes queries, keys and biases away with it",
+        )
+        for architecture in ("levit", "mobilevit")
     ),
     (
         "phi/legacy-raw/fp16",
