@@ -9,7 +9,7 @@ over. This runs in the process that runs the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes  # noqa: F401  numpy knows half-precision types by it
@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from analyzer.model.content import Array
+from analyzer.model.dtypes import round_to_half
 from analyzer.records import Frozen, Mutable, field
 
 _FLOAT = onnx.TensorProto.FLOAT
@@ -114,7 +115,7 @@ class _Code(Frozen):
     zero: str
 
 
-def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
+def make_twin(model: Any, half: str = "", *, rectify: bool = True, restored: Sequence[float] = ()) -> Twin:
     """Make the float twin of a model, which is changed in place.
 
     Args:
@@ -122,6 +123,7 @@ def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
         half: `FLOAT16` or `BFLOAT16`, which is widened; empty where nothing is.
         rectify: whether a quantizer whose codes begin at zero cuts off negative numbers, because a quantizing tool
             leaves out the Relu before it.
+        restored: numbers that replace their roundings, where a tensor of one element is widened.
 
     Raises:
         RefusedError: it has operators on codes without a known counterpart on real numbers.
@@ -133,7 +135,7 @@ def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
         if any(_is_quantized(node) for node in function.node):
             raise RefusedError(f"the function {function.name} quantizes")
     if half:
-        _widen(model, _HALVES[half])
+        _widen(model, half, restored)
         twin.is_widened = True
     if twin.activations or twin.products or half:
         _delete_types(model)
@@ -678,12 +680,17 @@ def _set_attribute(node: Any, name: str, value: Any) -> None:
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype"})
 
 
-def _widen(model: Any, half: int) -> None:
-    """Widen half precision to single precision everywhere."""
+def _widen(model: Any, half_name: str, restored: Sequence[float]) -> None:
+    """Widen half precision to single precision everywhere; tensors of one element may get back their exact numbers."""
+    half = _HALVES[half_name]
+    exact = {round_to_half(number, half_name): number for number in restored}
 
     def widen_tensor(tensor: Any) -> None:
         if tensor.data_type == half:
             array = numpy_helper.to_array(tensor).astype(np.float32)
+            if array.size == 1 and exact:
+                number = float(array.reshape(-1)[0])
+                array = np.full(array.shape, exact.get(number, number), np.float32)
             name = tensor.name
             tensor.CopyFrom(numpy_helper.from_array(array, name))
 
