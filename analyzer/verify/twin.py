@@ -388,7 +388,8 @@ class _Body:
 
     def _move(self, node: Any) -> None:
         """Pass codes through operators that only move them: the results are codes of the moved real values."""
-        if node.op_type in _MOVERS and node.domain in _ONNX and not self._touches_index(node):
+        is_mover = node.op_type in _MOVERS or node.op_type == "Pad"
+        if is_mover and node.domain in _ONNX and not self._touches_index(node):
             name = node.input[0]
             if name in self.floated:
                 self.floated.update(node.output)
@@ -399,6 +400,8 @@ class _Body:
                 raise RefusedError(f"{node.op_type} moves codes with a scale for each channel")
             moved = type(node).FromString(node.SerializeToString())
             moved.input[0] = code.real
+            if node.op_type == "Pad":
+                self._decode_padding(moved, code)
             outputs = [self.name(out) if out else "" for out in node.output]
             del moved.output[:]
             moved.output.extend(outputs)
@@ -431,6 +434,19 @@ class _Body:
         if self.floated.intersection(node.input) and self._add_integers(node):
             return
         raise RefusedError(f"{node.op_type} computes with codes ({node.name or node.output[0]})")
+
+    def _decode_padding(self, node: Any, code: _Code) -> None:
+        """Replace the code that a Pad adds at the edges by the number that it stands for; without one it is code 0."""
+        inputs = [*node.input, "", ""][:4]
+        if inputs[2]:
+            inputs[2] = self.add("DequantizeLinear", [inputs[2], code.scale, code.zero])
+        elif code.zero:
+            shift = self.add("Neg", [self.add("Cast", [code.zero], to=_FLOAT)])
+            inputs[2] = self.add("Mul", [shift, code.scale])
+        while not inputs[-1]:
+            inputs.pop()
+        del node.input[:]
+        node.input.extend(inputs)
 
     def _add_integers(self, node: Any) -> bool:
         """Convert a sum or product of integers that became real, by casting its other operands; False if it is none."""
