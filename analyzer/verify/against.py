@@ -56,7 +56,7 @@ from analyzer.verify.quantizers import Judge, combine_runs, contradicted, find_o
 from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
-from analyzer.verify.side import Call, Side
+from analyzer.verify.side import Call, Side, Value
 from analyzer.verify.verify import local_path, measure_depths, name_node
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
@@ -64,6 +64,14 @@ _HALF = ("FLOAT16", "BFLOAT16")
 _EPSILON = 1e-5
 """Default epsilon of a norm, for nodes without one, in all versions of ONNX."""
 _OFF = Verdict.DIFFERS
+_INNER: Mapping[str, tuple[float, ...]] = {
+    "gelu": (math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 0.044715),
+    "log2": (math.log(2),),
+    "log10": (math.log(10),),
+    "rad2deg": (180 / math.pi,),
+    "deg2rad": (math.pi / 180,),
+}
+"""Numbers inside functions of PyTorch that exporters write as constants."""
 _DOUBT = 12.0
 """Decibels (two bits) that a quantizer must lose before it is reported as one that cannot be judged."""
 _NOTHING = 1.0
@@ -194,6 +202,8 @@ class Bench:
         """Sentences about cases that remain untested: quantizers, choices, inner values."""
         self.reading = Reading(rectifies=True, rounds="")
         """Current reading of the file."""
+        self.restored: tuple[float, ...] = ()
+        """Numbers that the float twin has in place of their roundings."""
         self.execution = PLAIN
         self.tolerance = Tolerance()
         self.side.carrier = self.half
@@ -224,6 +234,12 @@ class Bench:
         """Compare outputs, and where they differ, find where and why; arguments and errors as of `verify_module`."""
         outputs = self.compare_outputs(seeds)
         is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
+        if is_apart and self.twin is not None and (restored := self.find_inner_numbers()):
+            self.restored = restored
+            self.open_twin(rectify=self.reading.rectifies)
+            self.fed, self.worst_run = [], 0
+            outputs = self.compare_outputs(seeds)
+            is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
         for other in self.other_readings() if is_apart else ():
             outputs = self.compare_again(seeds, outputs, other)
             is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
@@ -274,7 +290,9 @@ class Bench:
         """Make the float twin, if the file has codes or half precision."""
         if not is_coded(self.ledger) and not self.half:
             return
-        subject, twin = self.runner.make_twin(self.own.path, self.half, rectify=rectify)
+        subject, twin = self.runner.make_twin(
+            self.own.path, self.half, rectify=rectify, restored=self.restored
+        )
         if twin.refused:
             self.refused = twin.refused
             return
@@ -323,6 +341,30 @@ class Bench:
                     (rounded if tensor.dtype.name in _HALF else exact).add(number)
         finite = {n for n in exact if abs(n) < HUGE}
         return frozenset(float(np.float32(n)) for n in finite), frozenset(rounded)
+
+    def find_inner_numbers(self) -> tuple[float, ...]:
+        """Return the numbers inside functions that PyTorch calls, such as the root of 2 in GELU, that the file rounds.
+
+        Only the file has them as numbers, so that PyTorch cannot compute with their roundings. A rounding that is also
+        an argument of a call stays.
+        """
+        stored = self._exact_numbers()[1] if self.half else frozenset[float]()
+        numbers = {each for inner in _INNER.values() for each in inner}
+        if stored.isdisjoint(round_to_half(each, self.half) for each in numbers):
+            return ()
+        operators, arguments = set[str](), set[float]()
+
+        def note(call: Call, _: Sequence[Value]) -> None:
+            operators.add(call.operator)
+            arguments.update(call.numbers)
+
+        self.side.record(self.feeds[0], note)
+        return tuple(
+            number
+            for operator in sorted(operators & _INNER.keys())
+            for number in _INNER[operator]
+            if (near := round_to_half(number, self.half)) in stored and near not in arguments
+        )
 
     def compare_again(
         self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading

@@ -247,6 +247,10 @@ class _FileBench(Bench):
         """Return the only rounding: the other file's numbers are stored, and rounded with everything else."""
         return ((self.half, frozenset()),) if self.half else ()
 
+    def find_inner_numbers(self) -> tuple[float, ...]:
+        """Return nothing: what one file rounds is a stored number of the other."""
+        return ()
+
     def other_readings(self) -> Iterator[Reading]:
         """Yield the other possible readings of either file."""
         yield from super().other_readings()

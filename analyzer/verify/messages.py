@@ -156,6 +156,8 @@ class Question(msgspec.Struct, frozen=True):
     """Path for the float twin."""
     half: str = ""
     """Half-precision type that the twin widens."""
+    restored: list[float] = []
+    """Numbers that the twin has in single precision in place of their roundings."""
     rectify: bool = True
     """Whether a quantizer whose codes begin at zero cuts off negative numbers."""
     rounds: list[QuantizerAnswer] = []

@@ -454,6 +454,7 @@ class _SiblingCall(Frozen):
     module: str
     of: Call
     parameters: tuple[str, ...]
+    numbers: tuple[float, ...] = ()
 
     @property
     def number(self) -> int:

@@ -65,6 +65,8 @@ class NodeCall(Frozen):
     inputs: tuple[str, ...]
     node: str
     """Name of the node."""
+    numbers: tuple[float, ...] = ()
+    """Numbers among its arguments: none, as a file stores them."""
 
 
 class Subgraph(Frozen):

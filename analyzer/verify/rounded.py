@@ -179,6 +179,8 @@ def _recover_numbers(made: Ledger, source: Ledger) -> tuple[ModuleTensors, ...]:
         if array is None or tensor.dtype is not DType.FLOAT:
             continue
         number = float(array.reshape(-1)[0])
+        if not math.isfinite(number):  # any number is near to an infinite one
+            continue
         near = [each for each in rounded if each and abs(each - number) <= _STEP * abs(number)]
         if near and number not in exact and number not in near:
             found.setdefault(entry.scope or ROOT, {})[Slot(tensor.name).label] = np.full(

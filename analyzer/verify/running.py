@@ -211,15 +211,17 @@ class Runner:
             msgspec.structs.replace(question, rounds=list(quantizers)), subject.shown_path
         ).rounded
 
-    def make_twin(self, path: Path, half: str, *, rectify: bool) -> tuple[Subject, TwinAnswer]:
-        """Write the float twin of a file; it exists while the runner is open.
+    def make_twin(
+        self, path: Path, half: str, *, rectify: bool, restored: Sequence[float] = ()
+    ) -> tuple[Subject, TwinAnswer]:
+        """Write the float twin of a file; it exists while the runner is open. Arguments as of `twin.make_twin`.
 
         Raises:
             TimingError: the file cannot be opened, or not within the limits.
         """
         self._serial += 1
         target = Path(self._folder.name, f"twin{self._serial}.onnx")
-        question = Question(str(path), twin=str(target), half=half, rectify=rectify)
+        question = Question(str(path), twin=str(target), half=half, rectify=rectify, restored=[*restored])
         answer = self._query(question, path)
         assert answer.twin is not None
         return Subject(target, None if half else path.resolve().parent, path), answer.twin

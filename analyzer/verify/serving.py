@@ -612,7 +612,7 @@ def _measure_difference(ours: Array, theirs: Array) -> ValueDifference:
 def _make_twin(question: Question) -> TwinAnswer:
     proto = onnx.load(question.model, load_external_data=bool(question.half))
     try:
-        twin = make_twin(proto, question.half, rectify=question.rectify)
+        twin = make_twin(proto, question.half, rectify=question.rectify, restored=question.restored)
     except RefusedError as error:
         return TwinAnswer(str(error), [], 0, 0, 0, False, 0, [])
     edges = [([*node.input, *_captured(node)], [*node.output], node.op_type) for node in proto.graph.node]

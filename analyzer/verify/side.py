@@ -52,6 +52,11 @@ class Call(Protocol):
         """Names of the parameters and buffers among its arguments."""
         ...
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Numbers among its arguments."""
+        ...
+
 
 class ModuleCall(Protocol):
     """One call of a submodule."""

@@ -9,7 +9,7 @@ over. This runs in the process that runs the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes  # noqa: F401  numpy knows half-precision types by it
@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from analyzer.model.content import Array
+from analyzer.model.dtypes import round_to_half
 from analyzer.records import Frozen, Mutable, field
 
 _FLOAT = onnx.TensorProto.FLOAT
@@ -114,7 +115,7 @@ class _Code(Frozen):
     zero: str
 
 
-def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
+def make_twin(model: Any, half: str = "", *, rectify: bool = True, restored: Sequence[float] = ()) -> Twin:
     """Make the float twin of a model, which is changed in place.
 
     Args:
@@ -122,6 +123,7 @@ def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
         half: `FLOAT16` or `BFLOAT16`, which is widened; empty where nothing is.
         rectify: whether a quantizer whose codes begin at zero cuts off negative numbers, because a quantizing tool
             leaves out the Relu before it.
+        restored: numbers that replace their roundings, where a tensor of one element is widened.
 
     Raises:
         RefusedError: it has operators on codes without a known counterpart on real numbers.
@@ -133,7 +135,7 @@ def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
         if any(_is_quantized(node) for node in function.node):
             raise RefusedError(f"the function {function.name} quantizes")
     if half:
-        _widen(model, _HALVES[half])
+        _widen(model, half, restored)
         twin.is_widened = True
     if twin.activations or twin.products or half:
         _delete_types(model)
@@ -386,7 +388,8 @@ class _Body:
 
     def _move(self, node: Any) -> None:
         """Pass codes through operators that only move them: the results are codes of the moved real values."""
-        if node.op_type in _MOVERS and node.domain in _ONNX and not self._touches_index(node):
+        is_mover = node.op_type in _MOVERS or node.op_type == "Pad"
+        if is_mover and node.domain in _ONNX and not self._touches_index(node):
             name = node.input[0]
             if name in self.floated:
                 self.floated.update(node.output)
@@ -397,6 +400,8 @@ class _Body:
                 raise RefusedError(f"{node.op_type} moves codes with a scale for each channel")
             moved = type(node).FromString(node.SerializeToString())
             moved.input[0] = code.real
+            if node.op_type == "Pad":
+                self._decode_padding(moved, code)
             outputs = [self.name(out) if out else "" for out in node.output]
             del moved.output[:]
             moved.output.extend(outputs)
@@ -429,6 +434,19 @@ class _Body:
         if self.floated.intersection(node.input) and self._add_integers(node):
             return
         raise RefusedError(f"{node.op_type} computes with codes ({node.name or node.output[0]})")
+
+    def _decode_padding(self, node: Any, code: _Code) -> None:
+        """Replace the code that a Pad adds at the edges by the number that it stands for; without one it is code 0."""
+        inputs = [*node.input, "", ""][:4]
+        if inputs[2]:
+            inputs[2] = self.add("DequantizeLinear", [inputs[2], code.scale, code.zero])
+        elif code.zero:
+            shift = self.add("Neg", [self.add("Cast", [code.zero], to=_FLOAT)])
+            inputs[2] = self.add("Mul", [shift, code.scale])
+        while not inputs[-1]:
+            inputs.pop()
+        del node.input[:]
+        node.input.extend(inputs)
 
     def _add_integers(self, node: Any) -> bool:
         """Convert a sum or product of integers that became real, by casting its other operands; False if it is none."""
@@ -678,12 +696,17 @@ def _set_attribute(node: Any, name: str, value: Any) -> None:
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype"})
 
 
-def _widen(model: Any, half: int) -> None:
-    """Widen half precision to single precision everywhere."""
+def _widen(model: Any, half_name: str, restored: Sequence[float]) -> None:
+    """Widen half precision to single precision everywhere; tensors of one element may get back their exact numbers."""
+    half = _HALVES[half_name]
+    exact = {round_to_half(number, half_name): number for number in restored}
 
     def widen_tensor(tensor: Any) -> None:
         if tensor.data_type == half:
             array = numpy_helper.to_array(tensor).astype(np.float32)
+            if array.size == 1 and exact:
+                number = float(array.reshape(-1)[0])
+                array = np.full(array.shape, exact.get(number, number), np.float32)
             name = tensor.name
             tensor.CopyFrom(numpy_helper.from_array(array, name))
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from analyzer.manifest import Buffer, Parameter
+from analyzer.manifest import BatchNorm, Buffer, Parameter
 from analyzer.model import Key, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
+from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, Line, ParameterLine
 from analyzer.records import replace
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
@@ -99,7 +99,7 @@ def load_file_weights(result: Reconciliation, side: Side, *, is_all: bool = Fals
         parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
         value = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
         found.setdefault(_owner(name), {})[name] = value
-    separate = (*_copies(result, restorer), *buffers_of(result, restorer))
+    separate = (*_copies(result, restorer), *buffers_of(result, restorer), *_directions(result, restorer))
     for owner, name, value in (*separate, *(() if is_all else _misplaced(result, restorer))):
         found.setdefault(owner, {})[name] = value
     for owner, name, value in unfold(result, restorer, is_all=is_all):
@@ -220,13 +220,35 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
             yield _owner(parameter.name), name, values[[*own_keys, *free, *values][0]]
 
 
+def _directions(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
+    """Yield the weights of LSTMs of two directions that `DynamicQuantizeLSTM` reads.
+
+    Its codes are (directions, inputs, gates x hidden): a weight of PyTorch is no cut of them, but one direction with
+    its gates in another order.
+    """
+    shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
+    for line in result.parameters:
+        is_whole = len(line.entries) == 1 and not line.pieces
+        if not is_whole or not is_rounded(line) or not line.decided_by.endswith(":gates"):
+            continue
+        shape, value = shapes[line.name], decode(restorer, result, line.entries[0])
+        if value is None or len(shape) != 2 or value.shape != (2, *shape[::-1]):
+            continue
+        stored = value[int(line.name.endswith("_reverse"))].T  # (gates x hidden, inputs)
+        gates = np.split(stored.astype(np.float32), len(_GATES))
+        yield _owner(line.name), line.name, np.concatenate([gates[at] for at in _GATES])
+
+
+_GATES = (0, 2, 3, 1)
+"""Index in ONNX of each of the gates of PyTorch's LSTM."""
 _MADE = frozenset({Line.EVALUATED, Line.FOLDED_WEIGHTNORM})
 
 
 def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Array, Array]]:
     """Yield rounded results of PyTorch's computations on weights, with the largest error of each number.
 
-    Values computed from nothing are included: positions, and tables of them.
+    Rows of a table that are stored without the others are included, and values computed from nothing: positions, and
+    tables of them.
     """
     tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
     keys = {
@@ -236,7 +258,8 @@ def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Arra
         or (line.line is Line.BUFFER and line.decided_by.endswith("+derived"))
     }
     for line in result.parameters:
-        if _MADE.intersection(line.chain) and line.line not in UNBALANCED:
+        is_cut = is_rounded(line) and any(MEANINGS[each].is_cut for each in line.chain)
+        if line.line not in UNBALANCED and (is_cut or _MADE.intersection(line.chain)):
             keys.update(line.entries)
     for key in sorted(keys):
         rounded = _with_rounding_errors(restorer, tensors[key])
@@ -365,7 +388,7 @@ def unfold(
     """Yield tensors for convolutions with rounded weights, and for the batch normalizations folded into them.
 
     Many weights and normalizations give the file's result. These are the ones whose normalization only adds the bias:
-    its scale is 1, its mean is 0, and its variance plus eps is 1.
+    its scale is 1, its mean is 0 (or the negative bias, if it has none of its own), and its variance plus eps is 1.
 
     Args:
         result: the reconciliation.
@@ -378,30 +401,49 @@ def unfold(
     tensors: tuple[Parameter | Buffer, ...] = (*result.manifest.parameters, *result.manifest.buffers)
     shapes = {name: each.shape for each in tensors for name in each.names}
     for line in result.parameters:
-        if Line.FOLDED_BATCHNORM not in line.chain or not (is_all or is_rounded(line)):
-            continue
-        norm = norms.get(_folded_with(line))
-        shift = None if norm is None else lines.get(norm.bias or "")
+        norm = norms.get(_folded_with(line)) if Line.FOLDED_BATCHNORM in line.chain else None
         if norm is None or line.name in (norm.weight, norm.bias):
             continue
-        if shift is None or not shift.entries or shift.line in UNBALANCED:
+        stored_bias = _folded_bias(result, norm, lines)
+        if stored_bias is None:
             continue
-        bias = decode(restorer, result, shift.entries[0])
+        is_bias_rounded = line.line not in UNBALANCED and _is_coded(restorer, result, stored_bias)
+        if not (is_all or is_rounded(line) or is_bias_rounded):
+            continue
+        bias = decode(restorer, result, stored_bias)
         whole = _folded_weight(result, restorer, line, shapes[line.name])
         if bias is None or whole is None:
             continue
-        owner, count = _owner(line.name), bias.size
+        owner, count, shift = _owner(line.name), bias.size, bias.reshape(-1).astype(np.float32)
         own = f"{owner}.bias" if biases is None else biases.get(line.name, "")
         yield owner, line.name, whole
         for name, value in (
-            (norm.bias, bias.reshape(-1).astype(np.float32)),
+            (norm.bias, shift),
             (norm.weight, np.ones(count, np.float32)),
-            (norm.running_mean, np.zeros(count, np.float32)),
+            (norm.running_mean, np.zeros(count, np.float32) if norm.bias else -shift),
             (norm.running_var, np.full(count, max(1 - norm.eps, 0), np.float32)),
             (own, np.zeros(shapes.get(own, ()), np.float32)),
         ):
             if name and name in shapes:
                 yield owner, name, value
+
+
+def _folded_bias(result: Reconciliation, norm: BatchNorm, lines: Mapping[str, ParameterLine]) -> Key | None:
+    """Return the stored bias of a convolution with a batch normalization folded in; None where it is not known."""
+    if norm.bias is not None:
+        line = lines.get(norm.bias)
+        return None if line is None or not line.entries or line.line in UNBALANCED else line.entries[0]
+    decided = f"{_FOLDED}{norm.module}"
+    return next(
+        (
+            entry.key
+            for entry in result.entries
+            if entry.line is Line.FOLDED_BATCHNORM
+            and entry.parameter is None
+            and entry.decided_by.endswith(decided)
+        ),
+        None,
+    )
 
 
 def _folded_with(line: ParameterLine) -> str:

@@ -615,3 +615,134 @@ def test_a_stack_that_ends_early_is_reported_where_it_ends(tmp_path: Path) -> No
     first = document["first"]
     assert isinstance(first, dict)
     assert (first["module"], "it reads the result of " in first["reason"]) == ("norm", True), first
+
+
+PARTS = """
+import torch
+class Unbiased(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, bias=False)
+        self.norm = torch.nn.BatchNorm2d(8, affine=False)
+        self.norm.running_mean.normal_(0, 0.3)
+        self.norm.running_var.uniform_(0.5, 2)
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+class Affine(Unbiased):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm2d(8)
+        for each in (self.norm.running_mean, self.norm.weight.data, self.norm.bias.data):
+            each.add_(0.3 * torch.randn(8))
+class Rows(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(20, 8), torch.nn.Embedding(12, 8)
+        self.last = torch.nn.Linear(8, 3)
+    def forward(self, ids):
+        return self.last(self.words(ids) + self.places(torch.arange(ids.shape[1])))
+class Both(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.LSTM(5, 7, bidirectional=True, batch_first=True)
+        self.last = torch.nn.Linear(14, 3)
+    def forward(self, x):
+        return self.last(self.layer(x)[0])
+def build(kind, *inputs):
+    torch.manual_seed(0)
+    return kind().eval(), inputs
+def unbiased():
+    return build(Unbiased, torch.randn(2, 3, 8, 8))
+def affine():
+    return build(Affine, torch.randn(2, 3, 8, 8))
+def rows():
+    return build(Rows, torch.arange(14).reshape(2, 7))
+def both():
+    return build(Both, torch.randn(2, 6, 5))
+"""
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parts")
+    (folder / "parts.py").write_text(PARTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in ("unbiased", "affine", "rows", "both"):
+            done = run_here("export", f"parts:{name}", "-o", name, "--static", "--quiet")
+            assert done.returncode == 0, done.stderr
+    return folder
+
+
+def with_quantizers(source: Path, target: Path, **options: bool) -> None:
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    model = onnx.load(source)
+    given = model.graph.input[0]
+    sizes = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+    generator = np.random.default_rng(0)
+    is_real = given.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    samples = [
+        generator.normal(size=sizes).astype(np.float32) if is_real else generator.integers(0, 20, sizes)
+        for _ in range(3)
+    ]
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def get_next(self) -> dict[str, object] | None:
+            return {given.name: samples.pop()} if samples else None
+
+    quantize_static(model, target, Reader(), quant_format=QuantFormat.QDQ, extra_options=options)
+
+
+def with_float_weights(source: Path, target: Path) -> None:
+    with_quantizers(source, target, AddQDQPairToWeight=True)
+
+
+def shift(path: Path, sizes: list[int], kind: int) -> None:
+    """Change the last element of the only tensor of these sizes and this type, by more than rounding."""
+    proto = onnx.load(path)
+    (tensor,) = [each for each in proto.graph.initializer if [*each.dims] == sizes and each.data_type == kind]
+    array = onnx.numpy_helper.to_array(tensor).copy()
+    last = array.reshape(-1)[-1:]
+    step = {"f": 0.05, "i": 2000 if array.dtype == np.int32 else 20, "u": 20}[array.dtype.kind]
+    last += array.dtype.type(-step if last[0] > 0 else step)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    onnx.save(proto, path)
+
+
+FLOAT, HALF, INT8, INT32 = (getattr(onnx.TensorProto, each) for each in ("FLOAT", "FLOAT16", "INT8", "INT32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "sizes", "kind"),
+    [
+        ("unbiased", half, [8], HALF),
+        ("unbiased", dynamic, [8], FLOAT),
+        ("unbiased", with_quantizers, [8], INT32),
+        ("unbiased", with_quantizers, [8, 3, 3, 3], INT8),
+        ("affine", with_float_weights, [8], INT32),
+        ("affine", with_float_weights, [8, 3, 3, 3], FLOAT),
+        ("rows", half, [7, 8], HALF),
+        ("rows", with_quantizers, [7, 8], INT8),
+        ("both", dynamic, [2, 5, 28], INT8),
+        ("both", dynamic, [2, 7, 28], INT8),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else None,
+)
+def test_rounded_parts_of_pytorchs_tensors_are_computed_with_and_changed_ones_are_not(
+    parts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    form: Callable[[Path, Path], None],
+    sizes: list[int],
+    kind: int,
+) -> None:
+    monkeypatch.chdir(parts)
+    form(parts / name / "model.onnx", tmp_path / "model.onnx")
+    code, document = verify(tmp_path / "model.onnx", "--against", f"parts:{name}")
+    shift(tmp_path / "model.onnx", sizes, kind)
+    changed, other = verify(tmp_path / "model.onnx", "--against", f"parts:{name}")
+
+    assert (code, document["same"], document["first"]) == (0, True, None)
+    assert (changed, other["same"]) == (1, False)

@@ -590,6 +590,53 @@ def test_a_tied_table_and_its_turned_copy_may_be_rounded_apart(tmp_path: Path, f
     assert document["drift_db"] < 60
 
 
+MASKED = """
+    net (float[n, 32] x) => (float[n, 32] y)
+    {
+        [scores] a = MatMul(x, w)
+        [scale] b = Mul(a, third)
+        [mask] c = Where(hidden, never, b)
+        [soft] y = Softmax <axis = -1> (c)
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("third", "never", "expected"),
+    [
+        (None, None, True),
+        (0.34, None, False),
+        (None, -4.0, False),
+        (None, -10.0, False),  # hides less, and is near to minus infinity by no measure
+    ],
+    ids=["as it is", "another factor", "a small mask", "another mask"],
+)
+def test_an_infinite_mask_is_near_to_no_number(
+    tmp_path: Path, third: float | None, never: float | None, expected: bool
+) -> None:
+    stored = {
+        "w": noise(32, 32),
+        "third": np.array(1 / 3, np.float32),
+        "never": np.array(-np.inf, np.float32),
+        "hidden": np.arange(32) % 3 == 1,
+    }
+    original = save(tmp_path, text_model(MASKED, stored), "float.onnx")
+    half(original, tmp_path / "half.onnx")
+    proto = onnx.load(tmp_path / "half.onnx")
+    for at, number in enumerate((third, never)):
+        if number is not None:
+            each = tensor(proto, (), at)
+            each.CopyFrom(onnx.numpy_helper.from_array(np.array(number, np.float16), each.name))
+    onnx.save(proto, tmp_path / "half.onnx")
+
+    pair = [tmp_path / "half.onnx", original]
+    for model, other in (pair, pair[::-1]):
+        document = run_verify(model, other)[1]
+
+        assert document["same"] == expected
+        assert not (expected and document["wiring"]["differences"])
+
+
 def test_weights_that_no_output_shows_are_reported(tmp_path: Path) -> None:
     """Softmax ignores a constant added to all its inputs."""
     text = "g (float[2, 64] x) => (float[2, 64] y) { h = MatMul(x, w) s = Add(h, b) y = Softmax(s) }"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from analyzer.model.dtypes import is_one_in_half, round_to_half
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.time, pytest.mark.export, pytest.mark.usefixtures("forked_children")]
 
@@ -173,6 +175,93 @@ def test_a_fault_is_reported_at_its_module_and_not_where_a_number_is_rounded(
     first = document["first"]
     assert isinstance(first, dict)
     assert (first["module"], reason in first["reason"]) == (module, True), first["reason"]
+
+
+INNER = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self, like):
+        super().__init__()
+        self.up, self.down, self.like = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4), like
+    def forward(self, x):
+        h = torch.nn.functional.gelu(self.up(x) * 0.3)
+        return self.down(h + (h.abs() + 1).log2() * self.like)
+def factory(like=1.5):
+    torch.manual_seed(0)
+    return Net(like).eval(), (torch.randn(4, 8),)
+def near():  # the root of 2, rounded, is a number of the program itself
+    return factory(1.4140625)
+"""
+
+
+@pytest.fixture(scope="module")
+def inner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write exports in half precision; in that of TorchScript, GELU is made of simpler operators."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    folder = tmp_path_factory.mktemp("inner")
+    (folder / "inner.py").write_text(INNER)
+    names: dict[str, Any] = {}
+    exec(INNER, names)
+    for name, dynamo in (("factory", False), ("near", True)):
+        module, inputs = names[name]()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                module,
+                inputs,
+                folder / "full.onnx",
+                dynamo=dynamo,
+                opset_version=20 if dynamo else 17,
+                verbose=False,
+                external_data=False,
+                input_names=["x"],
+            )
+        half = convert_float_to_float16(onnx.load(folder / "full.onnx"), keep_io_types=True)
+        onnx.save(half, folder / f"{name}.onnx")
+    return folder
+
+
+def verify_inner(model: Path, folder: Path, source: str = "factory") -> tuple[int, bool]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = run_here("verify", model, "--against", f"inner:{source}", "--format", "json")
+    return done.returncode, json.loads(done.stdout)["same"]
+
+
+def test_numbers_inside_functions_are_restored_from_their_roundings(inner: Path) -> None:
+    assert verify_inner(inner / "factory.onnx", inner) == (0, True)
+
+
+def test_a_rounded_number_of_the_program_is_not_taken_for_one_inside_a_function(inner: Path) -> None:
+    proto = onnx.load(inner / "near.onnx")
+
+    assert [each.op_type for each in proto.graph.node].count("Gelu") == 1
+    assert verify_inner(inner / "near.onnx", inner, "near") == (0, True)
+
+
+@pytest.mark.parametrize("number", [2**0.5, float(np.log(2)), 0.3], ids=["root", "logarithm", "factor"])
+@pytest.mark.parametrize("steps", [1, 40])
+def test_another_number_is_no_rounding_of_one_inside_a_function(
+    inner: Path, tmp_path: Path, number: float, steps: int
+) -> None:
+    proto = onnx.load(inner / "factory.onnx")
+    tensors = [
+        *proto.graph.initializer,
+        *(a.t for n in proto.graph.node for a in n.attribute if n.op_type == "Constant"),
+    ]
+    found = [
+        each
+        for each in tensors
+        if numpy_helper.to_array(each).size == 1 and numpy_helper.to_array(each) == np.float16(number)
+    ]
+    assert found
+    other = np.float16(number) + steps * np.spacing(np.float16(number))
+    for each in found:
+        each.CopyFrom(numpy_helper.from_array(np.full([*each.dims], other, np.float16), each.name))
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    assert verify_inner(tmp_path / "model.onnx", inner) == (1, False)
 
 
 @pytest.mark.parametrize("half", ["FLOAT16", "BFLOAT16"])

@@ -367,3 +367,130 @@ def test_a_known_number_is_that_of_a_run_in_its_type_or_unknown(seed: int, tmp_p
                 op_type,
                 inputs,
             )
+
+
+BUFFERS = """
+import torch
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.last = (torch.nn.Linear(8, 8) for _ in range(3))
+        self.register_buffer("mask", torch.tril(torch.ones(12, 12)))
+    def forward(self, x):
+        scores = self.query(x) @ self.key(x).transpose(1, 2) * 8**-0.5
+        mask = self.mask[:x.shape[1], :x.shape[1]]
+        return self.last(scores.masked_fill(mask == 0, float("-inf")).softmax(-1) @ x)
+class Turned(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 3), torch.nn.Linear(12, 8)
+        self.register_buffer("turns", 2.0 ** torch.arange(4))
+    def forward(self, x):
+        h = self.first(x) * 0.7
+        return self.last(torch.cat([torch.sin(h * each) for each in self.turns], -1))
+class Grid(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 1), torch.nn.Linear(11, 8)
+        self.register_buffer("grid", torch.arange(12) * 0.4 - 1)
+    def forward(self, x):
+        h = torch.tanh(self.first(x)) * 0.7
+        return self.last((h - self.grid[:-1]) / (self.grid[1:] - self.grid[:-1]))
+def build(kind):
+    torch.manual_seed(0)
+    return kind().eval(), (torch.randn(2, 6, 8),)
+def masked():
+    return build(Masked)
+def turned():
+    return build(Turned)
+def grid():
+    return build(Grid)
+"""
+
+
+@pytest.fixture(scope="module")
+def buffers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("buffers")
+    (folder / "buffers.py").write_text(BUFFERS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in ("masked", "turned", "grid"):
+            done = run_here("export", f"buffers:{name}", "-o", name, "--static", "--quiet")
+            assert done.returncode == 0, done.stderr
+    return folder
+
+
+def of_number(model: onnx.ModelProto, number: float) -> onnx.TensorProto:
+    (found,) = [
+        each
+        for each in model.graph.initializer
+        if each.data_type == TensorProto.FLOAT
+        and numpy_helper.to_array(each).size == 1
+        and np.isclose(numpy_helper.to_array(each).item(), number)
+    ]
+    return found
+
+
+def put_number(old: float, new: float) -> Callable[[onnx.ModelProto], None]:
+    def change(model: onnx.ModelProto) -> None:
+        tensor = of_number(model, old)
+        tensor.CopyFrom(numpy_helper.from_array(np.full([*tensor.dims], new, np.float32), tensor.name))
+
+    change.__name__ = f"{old:.2g} to {new:.2g}"
+    return change
+
+
+def exchange_weights(model: onnx.ModelProto) -> None:
+    first, second = [each for each in model.graph.node if each.op_type == "MatMul" and each.input[0] == "x"]
+    first.input[1], second.input[1] = second.input[1], first.input[1]
+
+
+def flip_mask(model: onnx.ModelProto) -> None:
+    (tensor,) = [each for each in model.graph.initializer if each.data_type == TensorProto.BOOL]
+    array = numpy_helper.to_array(tensor).copy()
+    array[3, 1] = not array[3, 1]
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def keep(_: onnx.ModelProto) -> None:
+    """Change nothing."""
+
+
+@pytest.mark.export
+@pytest.mark.usefixtures("forked_children")
+@pytest.mark.parametrize(
+    ("name", "change", "by_manifest", "by_module"),
+    [
+        ("masked", keep, 0, 2),
+        ("masked", put_number(8**-0.5, 0.5), 1, 2),
+        ("masked", put_number(-np.inf, -1), 1, 2),
+        ("masked", flip_mask, 2, 2),
+        ("masked", exchange_weights, 1, 1),
+        ("turned", keep, 0, 2),
+        ("turned", put_number(4, 3), 1, 2),
+        ("turned", put_number(0.7, 0.6), 1, 2),
+        ("grid", keep, 0, 0),
+        ("grid", put_number(0.7, 0.6), 1, 1),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else None,
+)
+def test_what_is_computed_of_buffers_differs_only_if_their_numbers_are_known(
+    buffers: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    change: Callable[[onnx.ModelProto], None],
+    by_manifest: int,
+    by_module: int,
+) -> None:
+    monkeypatch.chdir(buffers)
+    model = onnx.load(buffers / name / "model.onnx")
+    change(model)
+    onnx.save(model, tmp_path / "model.onnx")
+    codes = [
+        run_here("verify", tmp_path / "model.onnx", "--static", "--against", source).returncode
+        for source in (buffers / name / "manifest.json", f"buffers:{name}")
+    ]
+
+    assert codes == [by_manifest, by_module]

@@ -178,6 +178,39 @@ ELEMENTWISE = frozenset(
 """Operators without a product of weights."""
 
 
+@pytest.mark.parametrize(
+    ("mode", "code"),
+    [("constant", ZERO), ("constant", np.uint8(140)), ("constant", None), ("reflect", None)],
+    ids=["zero point", "another code", "code 0", "reflected"],
+)
+def test_padding_of_codes_is_the_number_that_its_code_stands_for(mode: str, code: np.uint8 | None) -> None:
+    stored = {"step": STEP, "zero": ZERO, "pads": np.array([0, 0, 1, 2, 0, 0, 1, 0], np.int64)}
+    names = ["x", "pads"]
+    if code is not None:
+        stored["code"] = code
+        names.append("code")
+    graph = helper.make_graph(
+        [
+            helper.make_node("QuantizeLinear", ["real", "step", "zero"], ["x"]),
+            helper.make_node("Pad", names, ["codes"], mode=mode),
+            helper.make_node("DequantizeLinear", ["codes", "step", "zero"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, (2, 4, 6, 6)) for n in ("real", "other")],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    expected = run(model, (2, 4, 6, 6))
+
+    twin = make_twin(model)
+    found = run(twin.model, (2, 4, 6, 6))
+
+    difference = np.abs(found - expected)
+    assert difference.max() <= STEP / 2 + 1e-6
+    assert mode != "constant" or difference[:, :, 0].max() <= 1e-6  # a row of padding alone
+
+
 @pytest.mark.parametrize("name", CHANNELS_LAST)
 def test_an_operator_with_channels_last_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match="channels_last"):

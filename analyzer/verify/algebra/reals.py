@@ -7,7 +7,7 @@ file with the program's values right before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -147,12 +147,75 @@ class Reals(Mutable, dict=True):
         """
         trial = _Trial(self, state)
         try:
+            if self._is_doubtful(state, node, origin, replacement):
+                return False
             with np.errstate(all="ignore"):
                 found = trial.result(node)[0]
                 expected = trial.file_value(replacement) if origin is None else trial.of(origin)
                 return _is_different(found, expected, _FAR_OF_HALVES if state.a.is_half else _FAR)
         except (UnknownError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
             return False
+
+    @cached_property
+    def _unknown_buffers(self) -> frozenset[str]:
+        """Names of buffers whose numbers nothing tells."""
+        manifest, weights = self.state.result.manifest, self.state.drawing.program.weights
+        known = complete_buffers(manifest).keys() | weights.known.keys()
+        return frozenset(
+            name for buffer in manifest.buffers if buffer.name not in known for name in buffer.names
+        )
+
+    def _is_doubtful(self, state: State, node: Node, origin: Origin | None, replacement: Value) -> bool:
+        """Whether a node, or one before it with a substituted value, may hold numbers of unknown buffers.
+
+        What was substituted there may belong elsewhere, so that a node behind it differs by that alone.
+        """
+        if not self._unknown_buffers:
+            return False
+        if self._may_hold_buffers(state, origin or _origin_of(state, replacement)):
+            return True
+        substituted = {
+            position: _origin_of(state, value) for (position, _), value in state.substituted.items()
+        }
+        doubtful = {
+            position
+            for position, each in substituted.items()
+            if each is not None and self._may_hold_buffers(state, each)
+        }
+        waiting, seen = [node], {node.position}
+        while waiting and doubtful:
+            current = waiting.pop()
+            if current.position in doubtful:
+                return True
+            for maker in filter(None, map(state.makers.get, current.inputs)):
+                if maker.position not in seen:
+                    seen.add(maker.position)
+                    waiting.append(maker)
+        return False
+
+    def _may_hold_buffers(self, state: State, origin: Origin | None) -> bool:
+        """Whether the file may hold numbers of unknown buffers where the program computes a value from these.
+
+        An exporter computes them in advance: here the buffers have other numbers, and the value differs by them alone.
+        """
+        if origin is None:
+            return True
+        program = state.drawing.program
+        calls = {call.name: call for call in program.calls.calls}
+        mine = {key for value in state.file.values.values() if (key := print_of(value)) is not None}
+        waiting, seen = [origin.call], {origin.call.name}
+        while waiting:
+            call = waiting.pop()
+            for kind, name in _references([*call.args, *call.kwargs.values()]):
+                if kind == "tensor" and name in self._unknown_buffers:
+                    return True
+                if kind != "value" or name in seen or name not in calls:
+                    continue
+                seen.add(name)
+                keys = [print_of(value) for value in values_of(program.values.get(name))]
+                if not keys or any(key is None or key not in mine for key in keys):
+                    waiting.append(calls[name])
+        return False
 
     def shows(self, state: State, nodes: Sequence[Node]) -> bool:
         """Whether wrong results of nodes give wrong results in the nodes after them; True too where it is not known.
@@ -281,6 +344,20 @@ class _Trial(Mutable, dict=True):
             else:
                 raise UnknownError("a value of unknown origin")
         return self.known[id(value)]
+
+
+def _origin_of(state: State, value: Value) -> Origin | None:
+    key = print_of(value)
+    return None if key is None else state.drawing.origins.get(key)
+
+
+def _references(args: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the name of each value, tensor and constant among arguments of a call."""
+    for arg in args:
+        if isinstance(arg, list):
+            yield from _references(arg)
+        elif isinstance(arg, dict):
+            yield from arg.items()
 
 
 def _is_one_each(elements: Elements, numbers: Array) -> bool:

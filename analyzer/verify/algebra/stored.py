@@ -98,12 +98,28 @@ class Weights(Mutable):
 
 
 def known_buffers(manifest: Manifest) -> dict[str, Array]:
-    """Return buffers with known values: integers, booleans, and single numbers."""
+    """Return buffers with known values: integers, booleans, single numbers, and whole numbers such as a mask's.
+
+    Statistics of norms are drawn, though those of a new module are zeros and ones.
+    """
     found = complete_buffers(manifest)
     kinds = {buffer.name: buffer for buffer in manifest.buffers}
+    statistics = {name for norm in manifest.batch_norms for name in (norm.running_mean, norm.running_var)}
     return {
-        name: array for name, array in found.items() if not kinds[name].dtype.is_floating or array.size == 1
+        name: array
+        for name, array in found.items()
+        if not kinds[name].dtype.is_floating
+        or array.size == 1
+        or (statistics.isdisjoint(kinds[name].names) and _is_whole(array))
     }
+
+
+def _is_whole(array: Array) -> bool:
+    """Whether all numbers are whole, and so small that sums and products of a few are exact in single precision."""
+    return bool((np.abs(array) < _MOST_EXACT).all() and (array == np.rint(array)).all())
+
+
+_MOST_EXACT = 1 << 12
 
 
 def complete_buffers(manifest: Manifest) -> dict[str, Array]:
