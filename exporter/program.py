@@ -244,11 +244,18 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
         opened.run()
         known = {value.name for value in found.values}
         same = {value.expression: value.name for value in found.values if value.parameters}
+        results = dict[tuple[object, ...], list[ProgramValue]]()
+        for value in found.values if any(_is_resized(node) for node in program.graph.nodes) else ():
+            if value.parameters and value.tensor is not None:
+                results.setdefault((value.parameters, value.tensor.shape), []).append(value)
         names = dict[str, str]()
         inner = list[ProgramValue]()
         for value in opened.result().values:
             if value.parameters and value.expression in same:
                 names[value.name] = same[value.expression]
+                continue
+            if value.parameters and (result := _same_result(value, results)) is not None:
+                names[value.name] = result
                 continue
             names[value.name] = f"{value.name}.opened" if value.name in known else value.name
             inner.append(value)
@@ -262,6 +269,37 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
         ]
         return dataclasses.replace(found, values=(*found.values, *renamed))
     return found
+
+
+_CLOSE = 1e-5
+"""Largest difference between an operator's result and that of its decomposition, relative to the largest element."""
+
+
+def _is_resized(node: fx.Node) -> bool:
+    """Whether a node resizes a value; the sums of its decomposition are in another order than its own."""
+    return node.op == "call_function" and operator_name(node.target).startswith(("upsample_", "_upsample_"))
+
+
+def _same_result(
+    value: ProgramValue, results: Mapping[tuple[object, ...], Sequence[ProgramValue]]
+) -> str | None:
+    """Return the name of the value with the same elements, up to rounding, that the program has without decomposition.
+
+    A parameter that is read through it alone is held by it, and its decomposition is no other path to a reader.
+    """
+    tensor = value.tensor
+    if tensor is None or not tensor.is_floating_point() or not tensor.numel():
+        return None
+    slack = _CLOSE * float(tensor.abs().max())
+    for result in results.get((value.parameters, tensor.shape), ()):
+        other = result.tensor
+        if (
+            other is not None
+            and other.dtype == tensor.dtype
+            and bool(((other - tensor).abs() <= slack).all())
+        ):
+            return result.name
+    return None
 
 
 def _is_opened(target: Any) -> bool:

@@ -90,6 +90,31 @@ def spread():
     return Spread().eval(), (torch.randn(1, 2, 8, 8),)
 
 
+class Resized(nn.Module):
+    # Positions of a 2x3 image, stretched to that of the patches, as a vision transformer stretches its table.
+
+    def __init__(self, mode, in_rows):
+        super().__init__()
+        torch.manual_seed(4)
+        self.patches, self.last, self.mode = nn.Conv2d(2, 5, 2, 2), nn.Linear(5, 3), mode
+        self.in_rows = in_rows
+        self.positions = nn.Parameter(torch.randn(1, 6, 5) if in_rows else torch.randn(1, 5, 2, 3))
+
+    def forward(self, image):
+        x = self.patches(image)
+        table = self.positions.reshape(1, 2, 3, 5).permute(0, 3, 1, 2) if self.in_rows else self.positions
+        table = F.interpolate(table, size=x.shape[2:], mode=self.mode, align_corners=False)
+        return self.last((F.interpolate(x, scale_factor=2, mode=self.mode)[:, :, ::2, ::2] + table).mean((2, 3)))
+
+
+def bicubic():
+    return Resized("bicubic", False).eval(), (torch.randn(2, 2, 8, 8),)
+
+
+def bilinear():
+    return Resized("bilinear", True).eval(), (torch.randn(2, 2, 8, 8),)
+
+
 def turned(x):
     grid = F.affine_grid(x.mean((2, 3))[:, :1, None] * torch.ones(2, 3), (x.shape[0], 4, 8, 8), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)
@@ -140,6 +165,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("standardized", "torchscript"),
         ("spread", "dynamo"),
         ("spread", "torchscript"),
+        ("bicubic", "dynamo"),
+        ("bilinear", "dynamo"),
     ],
 )
 def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(
@@ -194,3 +221,25 @@ def test_one_number_of_what_was_computed_of_a_codebook_is_reported(
 
     assert result.returncode == 1
     assert "DOES NOT BALANCE" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["bicubic", "bilinear"])
+def test_one_number_of_resized_positions_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(folder)
+    if not Path(f"{name}-dynamo").exists():
+        made = run_here("export", f"opened_nets:{name}", "-o", f"{name}-dynamo", "--via", "dynamo")
+        assert made.returncode == 0, made.stdout
+    model = onnx.load(f"{name}-dynamo/model.onnx")
+    (stored,) = (each for each in model.graph.initializer if list(each.dims) == [1, 5, 4, 4])
+    numbers = numpy_helper.to_array(stored).copy()
+    numbers[0, 3, 1, 2] += 1e-3
+    stored.CopyFrom(numpy_helper.from_array(numbers, stored.name))
+    onnx.save(model, "stretched.onnx")
+
+    result = run_here("reconcile", "stretched.onnx", "--against", f"{name}-dynamo/manifest.json")
+
+    assert result.returncode == 1
+    assert "DOES NOT BALANCE" in result.stdout
+    assert "positions" in result.stdout
