@@ -23,13 +23,14 @@ from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import module_of
 from analyzer.manifest import BatchNorm, Buffer, Parameter, split_name
 from analyzer.model import Carrier, Key
-from analyzer.model.content import Array
+from analyzer.model.content import Array, digest
 from analyzer.model.dtypes import DType
-from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
+from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside, piece_of
 from analyzer.reconciliation.closeness import is_odd, was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, AxisLayout, layouts
-from analyzer.reconciliation.lines import SAMPLED, Line
+from analyzer.reconciliation.lines import SAMPLED, Line, Piece
+from analyzer.reconciliation.program import unexplained
 
 # by content
 
@@ -91,6 +92,62 @@ def match_numbers(books: Books) -> None:
                     0.0,
                     pieces=pieces,
                 )
+
+
+def match_cast_buffers(books: Books) -> None:
+    """Match each nameless tensor with the buffer of integers or booleans that arithmetic with an activation casts.
+
+    Every element must be the buffer's, in the stored type. Small numbers are often equal: if nodes name their modules,
+    one around or inside the buffer's module must read the tensor; of several equal buffers the module itself.
+    """
+    whole = [
+        buffer
+        for buffer in books.manifest.buffers
+        if not buffer.dtype.is_floating and buffer.numel > 1 and books.contents.compares(buffer)
+    ]
+    for entry in list(unexplained(books)) if whole and books.contents.mode == "full" else ():
+        if books.contents.encoding(entry) is not None or entry.tensor.dtype is DType.BOOL:
+            continue
+        found = [
+            (buffer, layout)
+            for buffer in whole
+            if buffer.numel == books.contents.numel(entry)
+            and buffer.dtype is not entry.tensor.dtype
+            and (layout := _cast_layout(books, entry, buffer)) is not None
+        ]
+        modules = books.reader_modules(entry)
+        near = [item for item in found if _is_read_in(item[0], modules)]
+        is_sure = len(found) == 1 and not books.contents.originals.is_constant(found[0][0])
+        if not near and is_sure:
+            owners = {module_of(name) for name in found[0][0].names}
+            is_near = any(is_inside(a, b) or is_inside(b, a) for a in modules for b in owners)
+            near = found if is_near or not modules else []
+        for buffer, layout in near[:1]:
+            books.release(entry)
+            piece = Piece(entry.tensor.key, layout.shape, layout.axes)
+            books.settle(entry, Line.BUFFER, "content:cast", buffer.name, piece=piece)
+
+
+def _cast_layout(books: Books, entry: Entry, buffer: Buffer) -> AxisLayout | None:
+    """Return the layout in which an entry holds a buffer's elements in another type; None if some element differs."""
+    array, element = books.contents.array(entry), buffer.dtype.to_numpy()
+    if array is None or element is None or array.dtype.kind not in "iufV":
+        return None
+    values = books.contents.originals.values(buffer)
+    if values is None:
+        back = array.astype(element)
+        if not np.array_equal(back.astype(array.dtype), array):
+            return None
+    for layout in books.contents.layouts(entry, buffer.shape, is_computed=True):
+        if values is not None:
+            restored = np.ascontiguousarray(layout.restore(array))
+            is_equal = np.array_equal(restored, values.astype(array.dtype))
+        else:
+            restored = np.ascontiguousarray(layout.restore(back))
+            is_equal = digest(restored) == books.contents.originals.digest(buffer)
+        if is_equal:
+            return layout
+    return None
 
 
 def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[str]) -> bool:

@@ -85,7 +85,7 @@ def match_evaluated(books: Books) -> None:
     read = _find_read(program)
     found = [
         match
-        for entry in _unexplained(books)
+        for entry in unexplained(books)
         if (match := _find_value(books, program, entry, read) or _find_places(books, program, entry))
         is not None
     ]
@@ -142,7 +142,7 @@ def _find_folded(books: Books, program: Program, read: Collection[str]) -> Itera
             yield match
 
 
-def _unexplained(books: Books) -> Iterator[Entry]:
+def unexplained(books: Books) -> Iterator[Entry]:
     """Yield the entries without an explanation: nameless ones, and those whose name is of a tensor they derive from."""
     live = books.ledger.live
     for suspect in books.suspects:
@@ -278,7 +278,13 @@ def _narrowed(array: Array) -> Array:
 
 
 def _is_of_kind(books: Books, entry: Entry, value: Traced) -> bool:
-    """Whether the types agree in kind: floating point, integer or bool."""
+    """Whether the types agree in kind: floating point, integer or bool.
+
+    Arithmetic with an activation casts integers and booleans: a cast value must be read as the program reads it.
+    """
+    if entry.tensor.dtype.is_floating and not value.dtype.is_floating:
+        is_plain = books.contents.encoding(entry) is None and not value.parameters
+        return is_plain and _is_read_alike(books, entry, value, is_strict=True)
     if books.contents.encoding(entry) is not None or entry.tensor.dtype.is_floating:
         return value.dtype.is_floating
     return not value.dtype.is_floating and (entry.tensor.dtype is DType.BOOL) == (value.dtype is DType.BOOL)
