@@ -45,6 +45,24 @@ class Cast(nn.Module):
         return self.third(self.second(self.first(x)).relu()) * self.levels
 
 
+class Numbers(nn.Module):
+    # Parameters of one element: slopes, one of them never trained, a factor and a summand.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.body, self.last = nn.Conv2d(2, 4, 3), nn.Conv2d(4, 3, 1)
+        self.bend, self.curve, self.new = nn.PReLU(init=0.1234567), nn.PReLU(init=-0.3456789), nn.PReLU()
+        self.scale, self.shift = nn.Parameter(torch.tensor(0.7654321)), nn.Parameter(torch.tensor(-0.2345678))
+
+    def forward(self, x):
+        return self.new(self.curve(self.last(self.bend(self.body(x))))) * self.scale + self.shift
+
+
+def numbers():
+    return Numbers().eval(), (torch.randn(2, 2, 6, 6),)
+
+
 def cast():
     return Cast().eval(), (torch.randn(3, 6),)
 """
@@ -139,3 +157,77 @@ def test_other_numbers_in_the_place_of_a_cast_buffer_are_reported(
     put(holders(model, before)[0], after)
 
     assert not balances(model, "cast", path)
+
+
+SLOPES = {"bend": 0.1234567, "curve": -0.3456789, "new": 0.25}
+
+
+def rounded(model: onnx.ModelProto) -> None:
+    """Round all weights to half precision."""
+    for each in stored(model):
+        if each.data_type == onnx.TensorProto.FLOAT:
+            each.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(each).astype(np.float16), each.name))
+
+
+def encoded(model: onnx.ModelProto, name: str) -> None:
+    """Encode a number as a quantizer does, with a scale and a zero point of its own."""
+    tensor = next(each for each in model.graph.initializer if each.name == name)
+    number = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array(np.array(255 * (number > 0), np.uint8), f"{name}_quantized"))
+    scale, zero = np.abs(number) / np.float32(255), np.array(255 * (number < 0), np.uint8)
+    for end, value in (("scale", scale.astype(np.float32)), ("zero_point", zero)):
+        model.graph.initializer.append(numpy_helper.from_array(value, f"{name}_{end}"))
+    inputs = [f"{name}_quantized", f"{name}_scale", f"{name}_zero_point"]
+    model.graph.node.insert(
+        0, onnx.helper.make_node("DequantizeLinear", inputs, [name], name=f"{name}_decoded")
+    )
+
+
+def test_a_number_that_was_rounded_is_held_where_its_module_reads_it(exported: Export) -> None:
+    path = exported("numbers", "torchscript")
+    half, codes = onnx.load(path), onnx.load(path)
+    rounded(half)
+    for name in ("scale", "shift"):
+        encoded(codes, name)
+
+    assert balances(half, "numbers", path)
+    assert balances(codes, "numbers", path)
+
+
+@pytest.mark.parametrize(
+    ("of", "number"), [("bend", -0.3456789), ("bend", 0.124), ("new", 0.26), ("curve", 0.25)]
+)
+def test_another_number_in_the_place_of_a_rounded_one_is_reported(
+    exported: Export, of: str, number: float
+) -> None:
+    path = exported("numbers", "torchscript")
+    model = onnx.load(path)
+    (slope,) = holders(model, np.array(SLOPES[of]))
+    put(slope, np.array(number))
+    rounded(model)
+
+    assert not balances(model, "numbers", path)
+
+
+def test_two_slopes_exchanged_are_reported(exported: Export) -> None:
+    path = exported("numbers", "torchscript")
+    model = onnx.load(path)
+    (bend,), (curve,) = (holders(model, np.array(SLOPES[name])) for name in ("bend", "curve"))
+    put(bend, np.array(SLOPES["curve"]))
+    put(curve, np.array(SLOPES["bend"]))
+    rounded(model)
+
+    assert not balances(model, "numbers", path)
+
+
+@pytest.mark.parametrize("number", [0.7, -0.2345678])
+def test_another_number_in_codes_is_reported(exported: Export, number: float) -> None:
+    path = exported("numbers", "torchscript")
+    model = onnx.load(path)
+    next(each for each in model.graph.initializer if each.name == "scale").CopyFrom(
+        numpy_helper.from_array(np.array(number, np.float32), "scale")
+    )
+    for name in ("scale", "shift"):
+        encoded(model, name)
+
+    assert not balances(model, "numbers", path)

@@ -53,6 +53,7 @@ from analyzer.reconciliation.matching import (
     match_copies,
     match_deduplicated,
     match_numbers,
+    match_read_numbers,
 )
 from analyzer.reconciliation.names import align, with_roots
 from analyzer.reconciliation.normalized import match_folded_weightnorm, match_spectralnorm, match_standardized
@@ -105,6 +106,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_rows,
     match_by_content,
     match_numbers,
+    match_read_numbers,
     match_concatenated,
     match_split,
     match_frozen_batchnorm,

@@ -25,6 +25,7 @@ from analyzer.manifest import BatchNorm, Buffer, Parameter, split_name
 from analyzer.model import Carrier, Key
 from analyzer.model.content import Array, digest
 from analyzer.model.dtypes import DType
+from analyzer.model.operators import DECODES
 from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside, piece_of
 from analyzer.reconciliation.closeness import is_odd, was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
@@ -92,6 +93,48 @@ def match_numbers(books: Books) -> None:
                     0.0,
                     pieces=pieces,
                 )
+
+
+def match_read_numbers(books: Books) -> None:
+    """Match each nameless number with the one free parameter of one element that its module reads, up to rounding.
+
+    The reader must be of the parameter's module. If no node names its module, a PRelu is evidence too, because it reads
+    no other number. Each must be the other's only candidate. The number must not be round, but a slope in its module may
+    be.
+    """
+    if books.contents.mode == "none":
+        return
+    parameters = [p for p in books.free_parameters() if p.numel == 1 and books.contents.compares(p)]
+    found: list[tuple[Entry, Parameter, Fit]] = []
+    for entry in list(books.free_entries()) if parameters else ():
+        is_real = entry.tensor.dtype.is_floating or books.contents.encoding(entry) is not None
+        if books.contents.numel(entry) != 1 or not is_real or entry.sources or not entry.uses:
+            continue
+        if entry.role is Role.QUANTIZATION:
+            continue
+        named = books.tensor(entry.tensor.name.removesuffix(_QUANTIZED))
+        modules = books.reader_modules(entry)
+        readers = books.ledger.wiring.readers(entry.tensor, past=DECODES)
+        is_slope = bool(readers) and all(each.node.op_type == "PRelu" and each.slot == 1 for each in readers)
+        for parameter in parameters:
+            samples = books.contents.originals.samples(parameter)
+            is_evidence = (is_slope and modules) or (samples is not None and is_odd(samples))
+            is_near = _is_read_in(parameter, modules) if modules else is_slope
+            if not is_evidence or not is_near or (named is not None and named.name != parameter.name):
+                continue
+            fit = books.contents.fit(entry, parameter)
+            if fit is not None:
+                found.append((entry, parameter, fit))
+    of_entries = Counter(entry.tensor.key for entry, _, _ in found)
+    of_parameters = Counter(parameter.name for _, parameter, _ in found)
+    for entry, parameter, fit in found:
+        if of_entries[entry.tensor.key] == 1 and of_parameters[parameter.name] == 1:
+            chain, pieces = fit.chain or (Line.RENAMED,), (piece_of(entry, fit),)
+            books.assign(parameter, entry, chain, fit.evidence, fit.error, pieces=pieces)
+
+
+_QUANTIZED = "_quantized"
+"""Suffix of the names of codes that onnxruntime's quantizers make."""
 
 
 def match_cast_buffers(books: Books) -> None:
