@@ -233,9 +233,11 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
     """Add the values inside operators that an exporter has to decompose.
 
     Adaptive pools divide by the sizes of their windows. `affine_grid` multiplies by a grid. `cdist` with a codebook is
-    a product with the codebook, extended by ones and by its squared norms.
+    a product with the codebook, extended by ones and by its squared norms. A normalization of instances repeats its
+    statistics for each example; the first step of a recurrent layer multiplies a state of zeros.
     """
-    if not any(node.op == "call_function" and _is_opened(node.target) for node in program.graph.nodes):
+    calls = [node for node in program.graph.nodes if node.op == "call_function" and _is_opened(node.target)]
+    if not calls or any(map(_is_long, calls)):
         return found
     with contextlib.suppress(Exception):  # torch may raise anything; then these tables are not known
         every = {**default_decompositions(), **decomposition_table}
@@ -250,7 +252,8 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
                 results.setdefault((value.parameters, value.tensor.shape), []).append(value)
         names = dict[str, str]()
         inner = list[ProgramValue]()
-        for value in opened.result().values:
+        inside = opened.result()
+        for value in inside.values:
             if value.parameters and value.expression in same:
                 names[value.name] = same[value.expression]
                 continue
@@ -267,12 +270,29 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
             )
             for value in inner
         ]
-        return dataclasses.replace(found, values=(*found.values, *renamed))
+        return dataclasses.replace(
+            found,
+            values=(*found.values, *renamed),
+            direct=found.direct & inside.direct,  # read by an operator, but not inside it
+            computed=found.computed | inside.computed,
+        )
     return found
 
 
 _CLOSE = 1e-5
 """Largest difference between an operator's result and that of its decomposition, relative to the largest element."""
+
+
+_MOST_STEPS = 256
+"""Most steps of a recurrent layer whose decomposition is evaluated: it repeats the operators for each step."""
+
+
+def _is_long(node: fx.Node) -> bool:
+    if not operator_name(node.target).startswith("rnn_"):
+        return False
+    output = next(iter(_tensors(node.meta.get("val"))))
+    sizes = [_fixed(size) for size in output.shape[:-1]]  # steps, and examples if there are several
+    return any(size is not None and size > _MOST_STEPS for size in sizes)
 
 
 def _is_resized(node: fx.Node) -> bool:
@@ -354,6 +374,7 @@ _WITH_TABLES = (
     *("adaptive_", "_adaptive_", "affine_grid_generator", "grid_sampler", "upsample_", "_upsample_"),
     *("im2col", "col2im", "unfold", "fft_", "_fft_", "stft", "istft", "quantile", "nanquantile", "bilinear"),
     *("reflection_pad", "replication_pad", "_pad_circular", "pad", "linalg_vander", "vander", "max_unpool"),
+    *("instance_norm", "rnn_tanh", "rnn_relu"),
 )
 """Prefixes of the operators whose decompositions (torch/_decomp) create constants."""
 

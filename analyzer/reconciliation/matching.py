@@ -99,8 +99,7 @@ def match_read_numbers(books: Books) -> None:
     """Match each nameless number with the one free parameter of one element that its module reads, up to rounding.
 
     The reader must be of the parameter's module. If no node names its module, a PRelu is evidence too, because it reads
-    no other number. Each must be the other's only candidate. The number must not be round, but a slope in its module may
-    be.
+    no other number. Each must be the other's only candidate. Only the slope of a module's PRelu may be a round number.
     """
     if books.contents.mode == "none":
         return
