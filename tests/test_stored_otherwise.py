@@ -63,6 +63,40 @@ def numbers():
     return Numbers().eval(), (torch.randn(2, 2, 6, 6),)
 
 
+class Started(nn.Module):
+    # Learned initial states of two layers, repeated for each example.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(9)
+        self.body, self.last = nn.GRU(5, 7, num_layers=2), nn.Linear(7, 3)
+        self.start = nn.Parameter(torch.randn(2, 1, 7))
+
+    def forward(self, x):
+        return self.last(self.body(x, self.start.expand(-1, x.shape[1], -1).contiguous())[0])
+
+
+def started():
+    return Started().eval(), (torch.randn(6, 2, 5),)
+
+
+class Triangle(nn.Module):
+    # Indices of a triangle, of which TorchScript stores rows and columns apart.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(10)
+        self.last = nn.Linear(21, 3)
+
+    def forward(self, x):
+        rows, columns = torch.tril_indices(7, 7, -1)
+        return self.last(x[:, rows, columns])
+
+
+def triangle():
+    return Triangle().eval(), (torch.randn(2, 7, 7),)
+
+
 def cast():
     return Cast().eval(), (torch.randn(3, 6),)
 """
@@ -85,7 +119,9 @@ def exported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
     def export(name: str, exporter: str) -> Path:
         made = Path(f"{name}-{exporter}")
         if not made.exists():
-            done = run_here("export", f"otherwise_nets:{name}", "-o", str(made), "--via", exporter)
+            done = run_here(
+                "export", f"otherwise_nets:{name}", "-o", str(made), "--via", exporter, "--static"
+            )
             assert done.returncode == 0, done.stdout
         return made / "model.onnx"
 
@@ -231,3 +267,45 @@ def test_another_number_in_codes_is_reported(exported: Export, number: float) ->
         encoded(model, name)
 
     assert not balances(model, "numbers", path)
+
+
+def states(model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Return the initial states of both layers, in the order of the layers."""
+    named = {each.name: each for each in model.graph.initializer}
+    return [named[node.input[5]] for node in model.graph.node if node.op_type == "GRU"]
+
+
+def indices(model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Return the rows and columns of the triangle."""
+    return [each for each in stored(model) if list(each.dims) == [21]]
+
+
+PIECES = {"started": ("dynamo", states), "triangle": ("torchscript", indices)}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_value_that_is_stored_in_pieces_balances(exported: Export, name: str) -> None:
+    exporter, pieces = PIECES[name]
+    path = exported(name, exporter)
+
+    assert len(pieces(onnx.load(path))) == 2
+    assert balances(path, name, path)
+    assert "wiring-differs" not in run_here("reconcile", str(path)).stdout
+
+
+@pytest.mark.parametrize("how", ["one number", "exchanged", "the first twice"])
+@pytest.mark.parametrize("name", PIECES)
+def test_pieces_of_a_value_that_are_not_its_own_are_reported(exported: Export, name: str, how: str) -> None:
+    exporter, pieces = PIECES[name]
+    path = exported(name, exporter)
+    model = onnx.load(path)
+    first, second = pieces(model)
+    one, other = (numpy_helper.to_array(each).copy() for each in (first, second))
+    if how == "one number":
+        other.reshape(-1)[-1] += 1
+    else:
+        other, one = one, one if how == "the first twice" else other
+    put(first, one)
+    put(second, other)
+
+    assert not balances(model, name, path)

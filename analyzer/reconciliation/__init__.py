@@ -61,7 +61,7 @@ from analyzer.reconciliation.orientation import settle_turned
 from analyzer.reconciliation.packed import match_concatenated, match_packed_copies, match_recurrent
 from analyzer.reconciliation.placement import settle_misplaced, settle_misplaced_by_program
 from analyzer.reconciliation.pointwise import match_folded_pointwise
-from analyzer.reconciliation.program import match_evaluated, settle_opaque
+from analyzer.reconciliation.program import match_cut_values, match_evaluated, settle_opaque
 from analyzer.reconciliation.split import match_split, match_split_copies, match_split_tables
 from analyzer.reconciliation.tables import (
     match_added_rows,
@@ -102,6 +102,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_spectralnorm,
     match_moved_gain,
     match_recurrent,
+    match_cut_values,
     match_split_tables,
     match_rows,
     match_by_content,

@@ -92,6 +92,11 @@ def match_evaluated(books: Books) -> None:
     done = {match.entry.tensor.key for match in found}
     found += [match for match in _find_folded(books, program, read) if match.entry.tensor.key not in done]
     matches = _without_doubtful(found)
+    done |= {match.entry.tensor.key for match in found}
+    whole = [each for each in _of_whole_numbers(program) if len(each.shape) > 1]
+    rest = [entry for entry in unexplained(books) if entry.tensor.key not in done] if whole else []
+    for value in whole:
+        _settle_pieces(books, _find_pieces(books, value, rest))
     for match in matches:
         key = match.entry.tensor.key
         books.release(match.entry)
@@ -106,6 +111,70 @@ def match_evaluated(books: Books) -> None:
         books.evaluated[key] = match.value
     _assign_parameters(books, program, matches)
     _name_rotary_tables(books, program)
+
+
+def match_cut_values(books: Books) -> None:
+    """Settle the slices of a parameter that forward repeats: initial states of several layers, for each example.
+
+    A slice alone may look like a row of the parameter.
+    """
+    program = books.manifest.program
+    if program is None or books.contents.mode != "full":
+        return
+    sizes = {parameter.name: parameter.numel for parameter in books.free_parameters()}
+    for value in program.values:
+        own = sizes.get(value.parameters[0], 0) if len(value.parameters) == 1 else 0
+        is_repeated = own > 0 and value.numel > own and value.numel % own == 0 and value.is_read
+        if not is_repeated or value.whole is None or len(value.shape) < 2:
+            continue
+        found = _find_pieces(books, value, list(unexplained(books)))
+        _settle_pieces(books, found)
+        _assign_parameters(books, program, found)
+
+
+def _find_pieces(books: Books, value: Traced, entries: Sequence[Entry]) -> list[_Match]:
+    """Return the entries that hold a value end to end along its first axis, in the order of the nodes that read them.
+
+    Nothing else tells the place of a slice: in another order the slices are exchanged.
+    """
+    whole = None if value.whole is None else _decode(value, value.whole)
+    if whole is None or not value.shape[0] or value.content is None or value.content.constant_filled:
+        return []
+    width = value.numel // value.shape[0]
+    order = {}
+    for entry in entries:
+        numel = books.contents.numel(entry)
+        if width and numel % width == 0 and 0 < numel < value.numel and _is_of_kind(books, entry, value):
+            readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+            paths = {reader.node.graph_path for reader in readers}
+            if len(paths) == 1:
+                order[entry.tensor.key] = min(reader.node.position for reader in readers), entry
+    found: list[_Match] = []
+    done = 0
+    for _, entry in sorted(order.values(), key=lambda item: item[0]):
+        array = books.contents.array(entry) if _is_read_alike(books, entry, value) else None
+        if array is None or books.contents.encoding(entry) is not None or done == value.numel:
+            continue
+        stored, expected = array.reshape(-1).astype(np.float64), whole[done : done + array.size]
+        if stored.size != expected.size:
+            continue
+        if _is_like(stored, expected, _element_tolerances(books, entry, value, expected)):
+            match = _Match(entry, value, (Line.SLICED,), "content", _largest_error(stored, expected))
+            if _is_evidence(books, match):
+                found.append(match)
+                done += array.size
+    return found if done == value.numel else []
+
+
+def _settle_pieces(books: Books, found: Sequence[_Match]) -> None:
+    for number, match in enumerate(found):
+        key = match.entry.tensor.key
+        books.release(match.entry)
+        books.settle(match.entry, Line.EVALUATED, "content:evaluated+pieces")
+        expression = f"{match.value.expression}, part {number + 1} of {len(found)}"
+        books.entries[key] = replace(books.entries[key], expression=expression, value=match.value.name)
+        if not match.value.parameters:
+            books.evaluated[key] = match.value
 
 
 def _name_rotary_tables(books: Books, program: Program) -> None:
