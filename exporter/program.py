@@ -410,6 +410,16 @@ SHAPED = frozenset(
 """Operators that use only the shape and type of their first input."""
 
 
+_MOST_CAST = 4096
+"""Most elements of a buffer of integers or booleans that is kept as a value."""
+
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow"})
+
+
+def _is_arithmetic(kept: _Kept) -> bool:
+    return any(operator.rstrip("_") in _ARITHMETIC for _, operator in kept.uses)
+
+
 class _Walk:
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
@@ -423,6 +433,8 @@ class _Walk:
         self.protected: set[int] = set()
         self.writes = False
         """Whether a node has written into a value that depends on no input."""
+        self.buffers: set[str] = set()
+        """Buffers of integers or booleans, kept if arithmetic reads them, because a file may have them cast."""
         self.elements = 0
         self.skipped: dict[str, int] = {}
         self.folded: set[fx.Node] = set()
@@ -463,7 +475,8 @@ class _Walk:
                 uses=tuple(kept.uses),
             )
             for kept in self.kept.values()
-            if kept.tensor is not None or kept.parameters
+            if (kept.tensor is not None or kept.parameters)
+            and (kept.name not in self.buffers or _is_arithmetic(kept))
         )
         notes = tuple(f"{count:,} values {reason}" for reason, count in sorted(self.skipped.items()))
         return Program(values, frozenset(self.direct), frozenset(self.computed), notes)
@@ -490,6 +503,11 @@ class _Walk:
         identity = own if is_named else None
         if not is_named and 1 < tensor.numel() <= _MOST_ELEMENTS and not _is_one_value(tensor):
             identity = node.name  # no state dict has it, so it is a separate value
+            self.kept[identity] = _Kept(identity, text, tensor.detach(), parameters, ())
+        is_whole = not tensor.is_floating_point() and not tensor.is_complex()
+        if name in signature.inputs_to_buffers and is_whole and 1 < tensor.numel() <= _MOST_CAST:
+            identity = node.name
+            self.buffers.add(identity)
             self.kept[identity] = _Kept(identity, text, tensor.detach(), parameters, ())
         self.known[node] = _Known(tensor.detach(), text, identity, parameters)
         self.protected.add(_storage(tensor))

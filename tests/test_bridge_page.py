@@ -256,7 +256,9 @@ def pictures() -> Iterator[Picture]:
     cosines = rotary(FREQUENCIES, 3)
     yield Picture({}, {"val_3": cosines}, added("val_3", cosines), {"rotary_emb.inv_freq": FREQUENCIES})
     levels = np.array([3, 5, 7])
-    yield Picture({}, {"val_3": floats(3, 5, 7)}, added("val_3", levels), {"levels": levels})
+    yield Picture(
+        {}, {"val_3": floats(3, 5, 7)}, added("val_3", levels), {"levels": levels}, program=Program()
+    )
     mask = floats([0, -1e9], [0, 0])
     yield Picture(
         {"norm.weight": W[0]},

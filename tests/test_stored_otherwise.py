@@ -97,6 +97,24 @@ def triangle():
     return Triangle().eval(), (torch.randn(2, 7, 7),)
 
 
+class Both(nn.Module):
+    # Two such buffers of one module, one a factor and one a summand.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(11)
+        self.body = nn.Linear(6, 6)
+        self.register_buffer("mask", torch.tensor([True, False, True, True, False, True]))
+        self.register_buffer("levels", torch.tensor([3, 5, 7, 2, 11, 4]))
+
+    def forward(self, x):
+        return (self.body(x) * self.mask).relu() + self.levels
+
+
+def both():
+    return Both().eval(), (torch.randn(3, 6),)
+
+
 def cast():
     return Cast().eval(), (torch.randn(3, 6),)
 """
@@ -193,6 +211,18 @@ def test_other_numbers_in_the_place_of_a_cast_buffer_are_reported(
     put(holders(model, before)[0], after)
 
     assert not balances(model, "cast", path)
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_cast_buffers_of_one_module_are_told_apart_by_the_operators(exported: Export, exporter: str) -> None:
+    path = exported("both", exporter)
+    model = onnx.load(path)
+    (mask,), (levels,) = holders(model, FIRST), holders(model, LEVELS)
+    put(mask, LEVELS)
+    put(levels, FIRST)
+
+    assert balances(path, "both", path)
+    assert not balances(model, "both", path)
 
 
 SLOPES = {"bend": 0.1234567, "curve": -0.3456789, "new": 0.25}

@@ -31,7 +31,7 @@ from analyzer.reconciliation.closeness import is_odd, was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, AxisLayout, layouts
 from analyzer.reconciliation.lines import SAMPLED, Line, Piece
-from analyzer.reconciliation.program import unexplained
+from analyzer.reconciliation.program import is_read_alike, unexplained
 
 # by content
 
@@ -140,8 +140,13 @@ def match_cast_buffers(books: Books) -> None:
     """Match each nameless tensor with the buffer of integers or booleans that arithmetic with an activation casts.
 
     Every element must be the buffer's, in the stored type. Small numbers are often equal: if nodes name their modules,
-    one around or inside the buffer's module must read the tensor; of several equal buffers the module itself.
+    one around or inside the buffer's module must read the tensor; of several equal buffers the module itself. If the
+    program is known, the nodes must do the same as it does.
     """
+    program = books.manifest.program
+    if program is None and books.manifest.lists_all_buffers:
+        return  # the module is at hand: its program is traced if something is left
+    values = {value.expression: value for value in (() if program is None else program.values)}
     whole = [
         buffer
         for buffer in books.manifest.buffers
@@ -155,6 +160,7 @@ def match_cast_buffers(books: Books) -> None:
             for buffer in whole
             if buffer.numel == books.contents.numel(entry)
             and buffer.dtype is not entry.tensor.dtype
+            and all(is_read_alike(books, entry, values[name]) for name in buffer.names if name in values)
             and (layout := _cast_layout(books, entry, buffer)) is not None
         ]
         modules = books.reader_modules(entry)

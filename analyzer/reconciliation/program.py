@@ -152,7 +152,7 @@ def _find_pieces(books: Books, value: Traced, entries: Sequence[Entry]) -> list[
     found: list[_Match] = []
     done = 0
     for _, entry in sorted(order.values(), key=lambda item: item[0]):
-        array = books.contents.array(entry) if _is_read_alike(books, entry, value) else None
+        array = books.contents.array(entry) if is_read_alike(books, entry, value) else None
         if array is None or books.contents.encoding(entry) is not None or done == value.numel:
             continue
         stored, expected = array.reshape(-1).astype(np.float64), whole[done : done + array.size]
@@ -250,7 +250,7 @@ def _find_value(books: Books, program: Program, entry: Entry, read: Collection[s
         return None
     found = []
     for value in _near_values(books, program, entry, numel):
-        if not _is_read_alike(books, entry, value):
+        if not is_read_alike(books, entry, value):
             continue
         if value.parameters and value.name not in read and _meets_an_input(books, entry):
             continue
@@ -309,7 +309,7 @@ def _find_places(books: Books, program: Program, entry: Entry) -> _Match | None:
             continue
         wanted = _narrowed(column)
         value = next((each for each in _of_whole_numbers(program) if _equals(each, wanted)), None)
-        if value is None or not _is_read_alike(books, entry, value):
+        if value is None or not is_read_alike(books, entry, value):
             return None
         match = _Match(entry, value, (), "content", 0.0)
         if not _is_evidence(books, match):
@@ -353,7 +353,7 @@ def _is_of_kind(books: Books, entry: Entry, value: Traced) -> bool:
     """
     if entry.tensor.dtype.is_floating and not value.dtype.is_floating:
         is_plain = books.contents.encoding(entry) is None and not value.parameters
-        return is_plain and _is_read_alike(books, entry, value, is_strict=True)
+        return is_plain and is_read_alike(books, entry, value, is_strict=True)
     if books.contents.encoding(entry) is not None or entry.tensor.dtype.is_floating:
         return value.dtype.is_floating
     return not value.dtype.is_floating and (entry.tensor.dtype is DType.BOOL) == (value.dtype is DType.BOOL)
@@ -531,7 +531,7 @@ def _is_evidence(books: Books, match: _Match) -> bool:
                 and (16 * odd >= _LEAST_BITS or is_known_table(samples))
                 and value.dtype.is_floating
             )
-            or _is_read_alike(books, match.entry, value, is_strict=True)
+            or is_read_alike(books, match.entry, value, is_strict=True)
         )
         return numbers.size >= 2 and is_distinctive
     if books.contents.encoding(match.entry) is not None and match.error > _ROUNDING * float(
@@ -600,7 +600,7 @@ def _family(node: Node) -> str | None:
     return "norm" if kind is Kind.NORMALIZES else None
 
 
-def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool = False) -> bool:
+def is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool = False) -> bool:
     """Whether the nodes that read an entry do the same as the program does with the value, in the same modules.
 
     Unknown modules and operators count as agreement, unless `is_strict`: then both must be known and agree.
