@@ -155,9 +155,15 @@ def _load_pickle(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
     others = [str(name) for name in found if name not in tensors]
     notes = [f"{path}: no tensors, left out: {listed(others)}"] if others else []
     if where:
+        left = set(map(str, loaded)) - {where if where in loaded else where.partition(".")[0]}
         notes.append(
-            f"{path}: the state dict is its {where!r}; left out: {listed(set(map(str, loaded)) - {where})}"
+            f"{path}: the state dict is its {where!r}" + (f"; left out: {listed(left)}" if left else "")
         )
+        beside = _nested(loaded).keys() - {where}
+        if beside:
+            notes.append(
+                f"{path}: other state dicts in it: {listed(beside)}; {_to_choose(path, min(beside))}"
+            )
     return {str(name): tensor for name, tensor in tensors.items()}, notes
 
 
@@ -166,6 +172,11 @@ def _unpickle(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             is_archive = file.read(len(_ZIP)) == _ZIP
+        if is_archive and _is_torchscript(path):
+            raise SourceError(
+                f"{path}: a TorchScript archive, not a state dict; save its tensors alone, and pass that file: "
+                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'state.pt')"
+            )
         is_mapped = is_archive and _is_stored_plainly(path)
         with quiet():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
@@ -204,19 +215,67 @@ def _is_stored_plainly(path: Path) -> bool:
     return not packed
 
 
+def _is_torchscript(path: Path) -> bool:
+    """Whether an archive is one of torch.jit.save, which has code beside its tensors."""
+    with zipfile.ZipFile(path) as archive:
+        parts = [record.filename.split("/")[1:] for record in archive.infolist()]
+    return ["constants.pkl"] in parts and any(part[:1] == ["code"] for part in parts)
+
+
 def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:
-    """Return the state dict in a loaded object, and its key; "" if the object itself is the state dict."""
+    """Return the state dict in a loaded object, and its key; "" if the object itself is the state dict.
+
+    Raises:
+        SourceError: there is none, or several and none has a known key.
+    """
     if not isinstance(loaded, Mapping):
         kind = type(loaded).__name__
         raise SourceError(f"{path}: holds a {kind} and no state dict; save model.state_dict() instead")
     for key in _NESTED:
         if isinstance(loaded.get(key), Mapping) and _has_tensors(loaded[key].values()):
             return loaded[key], key
-    if _has_tensors(loaded.values()):
-        return loaded, ""
+    nested = _nested(loaded)
+    tensors = [value for value in loaded.values() if isinstance(value, torch.Tensor)]
+    if tensors and (not nested or any(tensor.numel() > 1 for tensor in tensors)):
+        return loaded, ""  # else the tensors are numbers of the training, such as an accuracy
+    if len(nested) == 1:
+        [(key, found)] = nested.items()
+        return found, key
+    if nested:
+        raise SourceError(
+            f"{path}: holds {len(nested)} state dicts: {listed(nested)}; {_to_choose(path, min(nested))}"
+        )
     raise SourceError(
         f"{path}: holds no state dict, only {listed(map(str, loaded)) or 'nothing'}; save model.state_dict() instead"
     )
+
+
+_EXTRA = "_extra_state"
+"""End of the key under which a module stores what `get_extra_state` returns."""
+
+_MOST_LEVELS = 2
+"""Most keys from a loaded object down to a state dict, as in `{"model_ema": {"module": ...}}`."""
+
+
+def _nested(loaded: Mapping[Any, Any], levels: int = _MOST_LEVELS) -> dict[str, Mapping[Any, Any]]:
+    """Return the mappings of tensors inside a loaded object, by their keys, joined by dots."""
+    found: dict[str, Mapping[Any, Any]] = {}
+    for key, value in loaded.items():
+        if not isinstance(key, str) or not isinstance(value, Mapping) or key.endswith(_EXTRA):
+            continue
+        if _has_tensors(value.values()):
+            if all(isinstance(name, str) for name in value):
+                found[key] = value
+        elif levels > 1:
+            found |= {f"{key}.{inner}": each for inner, each in _nested(value, levels - 1).items()}
+    return found
+
+
+def _to_choose(path: Path, key: str) -> str:
+    """Return what to do to compare with one of several state dicts."""
+    keys = "".join(f"[{part!r}]" for part in key.split("."))
+    load = f"torch.load({path.name!r}, weights_only=True)"
+    return f"to compare with one, save it alone: torch.save({load}{keys}, 'state.pt')"
 
 
 def _has_tensors(values: Iterable[Any]) -> bool:

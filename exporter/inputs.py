@@ -83,7 +83,7 @@ def untried_inputs(
     given: tuple[Any, ...] | Mapping[str, Any] | None = None,
     has_images: bool = True,
 ) -> ExampleInputs:
-    """Return the inputs that `example_inputs` would try first, without running the model.
+    """Return the inputs that `example_inputs` would try first, without running the model if its type decides.
 
     `has_images` is False for text alone, if the model takes images and its prompts have a token for them.
 
@@ -115,8 +115,22 @@ def _run_error(model: nn.Module, inputs: ExampleInputs) -> Exception | None:
 
 
 def _from_given(model: nn.Module, given: tuple[Any, ...] | Mapping[str, Any]) -> ExampleInputs:
-    """Return the factory's inputs. Axis 0 of each tensor varies, and axis 1 of integer tensors, which are sequences."""
-    dtype = _float_dtype(model)
+    """Return the factory's inputs. Axis 0 of each tensor varies, and axis 1 of integer tensors, which are sequences.
+
+    Inputs of floating point get the type of the parameters. If these have several types, the inputs stay as they are,
+    unless forward fails on them.
+    """
+    dtypes = {p.dtype: None for p in model.parameters() if p.is_floating_point()}
+    cast = _with_dtype(model, given, next(iter(dtypes), torch.float32))
+    if len(dtypes) < 2:
+        return cast
+    plain = _with_dtype(model, given, None)
+    return cast if _run_error(model, plain) is not None and _run_error(model, cast) is None else plain
+
+
+def _with_dtype(
+    model: nn.Module, given: tuple[Any, ...] | Mapping[str, Any], dtype: torch.dtype | None
+) -> ExampleInputs:
     if isinstance(given, Mapping):
         kwargs = {name: _to_dtype(value, dtype) for name, value in given.items()}
         return ExampleInputs(kwargs=kwargs, axes=_default_axes(kwargs))
@@ -161,8 +175,10 @@ def _float_dtype(model: nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _to_dtype(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+def _to_dtype(value: Any, dtype: torch.dtype | None) -> Any:
+    """Return a tensor of floating point in a type, and all else, and all if it is None, unchanged."""
+    is_cast = dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.to(dtype) if is_cast else value
 
 
 def _build(model: nn.Module, config: Any, layout: str = "", *, has_images: bool = True) -> ExampleInputs:

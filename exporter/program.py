@@ -233,9 +233,11 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
     """Add the values inside operators that an exporter has to decompose.
 
     Adaptive pools divide by the sizes of their windows. `affine_grid` multiplies by a grid. `cdist` with a codebook is
-    a product with the codebook, extended by ones and by its squared norms.
+    a product with the codebook, extended by ones and by its squared norms. A normalization of instances repeats its
+    statistics for each example; the first step of a recurrent layer multiplies a state of zeros.
     """
-    if not any(node.op == "call_function" and _is_opened(node.target) for node in program.graph.nodes):
+    calls = [node for node in program.graph.nodes if node.op == "call_function" and _is_opened(node.target)]
+    if not calls or any(map(_is_long, calls)):
         return found
     with contextlib.suppress(Exception):  # torch may raise anything; then these tables are not known
         every = {**default_decompositions(), **decomposition_table}
@@ -244,11 +246,19 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
         opened.run()
         known = {value.name for value in found.values}
         same = {value.expression: value.name for value in found.values if value.parameters}
+        results = dict[tuple[object, ...], list[ProgramValue]]()
+        for value in found.values if any(_is_resized(node) for node in program.graph.nodes) else ():
+            if value.parameters and value.tensor is not None:
+                results.setdefault((value.parameters, value.tensor.shape), []).append(value)
         names = dict[str, str]()
         inner = list[ProgramValue]()
-        for value in opened.result().values:
+        inside = opened.result()
+        for value in inside.values:
             if value.parameters and value.expression in same:
                 names[value.name] = same[value.expression]
+                continue
+            if value.parameters and (result := _same_result(value, results)) is not None:
+                names[value.name] = result
                 continue
             names[value.name] = f"{value.name}.opened" if value.name in known else value.name
             inner.append(value)
@@ -260,8 +270,56 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
             )
             for value in inner
         ]
-        return dataclasses.replace(found, values=(*found.values, *renamed))
+        return dataclasses.replace(
+            found,
+            values=(*found.values, *renamed),
+            direct=found.direct & inside.direct,  # read by an operator, but not inside it
+            computed=found.computed | inside.computed,
+        )
     return found
+
+
+_CLOSE = 1e-5
+"""Largest difference between an operator's result and that of its decomposition, relative to the largest element."""
+
+
+_MOST_STEPS = 256
+"""Most steps of a recurrent layer whose decomposition is evaluated: it repeats the operators for each step."""
+
+
+def _is_long(node: fx.Node) -> bool:
+    if not operator_name(node.target).startswith("rnn_"):
+        return False
+    output = next(iter(_tensors(node.meta.get("val"))))
+    sizes = [_fixed(size) for size in output.shape[:-1]]  # steps, and examples if there are several
+    return any(size is not None and size > _MOST_STEPS for size in sizes)
+
+
+def _is_resized(node: fx.Node) -> bool:
+    """Whether a node resizes a value; the sums of its decomposition are in another order than its own."""
+    return node.op == "call_function" and operator_name(node.target).startswith(("upsample_", "_upsample_"))
+
+
+def _same_result(
+    value: ProgramValue, results: Mapping[tuple[object, ...], Sequence[ProgramValue]]
+) -> str | None:
+    """Return the name of the value with the same elements, up to rounding, that the program has without decomposition.
+
+    A parameter that is read through it alone is held by it, and its decomposition is no other path to a reader.
+    """
+    tensor = value.tensor
+    if tensor is None or not tensor.is_floating_point() or not tensor.numel():
+        return None
+    slack = _CLOSE * float(tensor.abs().max())
+    for result in results.get((value.parameters, tensor.shape), ()):
+        other = result.tensor
+        if (
+            other is not None
+            and other.dtype == tensor.dtype
+            and bool(((other - tensor).abs() <= slack).all())
+        ):
+            return result.name
+    return None
 
 
 def _is_opened(target: Any) -> bool:
@@ -316,6 +374,7 @@ _WITH_TABLES = (
     *("adaptive_", "_adaptive_", "affine_grid_generator", "grid_sampler", "upsample_", "_upsample_"),
     *("im2col", "col2im", "unfold", "fft_", "_fft_", "stft", "istft", "quantile", "nanquantile", "bilinear"),
     *("reflection_pad", "replication_pad", "_pad_circular", "pad", "linalg_vander", "vander", "max_unpool"),
+    *("instance_norm", "rnn_tanh", "rnn_relu"),
 )
 """Prefixes of the operators whose decompositions (torch/_decomp) create constants."""
 
@@ -351,6 +410,16 @@ SHAPED = frozenset(
 """Operators that use only the shape and type of their first input."""
 
 
+_MOST_CAST = 4096
+"""Most elements of a buffer of integers or booleans that is kept as a value."""
+
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow"})
+
+
+def _is_arithmetic(kept: _Kept) -> bool:
+    return any(operator.rstrip("_") in _ARITHMETIC for _, operator in kept.uses)
+
+
 class _Walk:
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
@@ -364,6 +433,8 @@ class _Walk:
         self.protected: set[int] = set()
         self.writes = False
         """Whether a node has written into a value that depends on no input."""
+        self.buffers: set[str] = set()
+        """Buffers of integers or booleans, kept if arithmetic reads them, because a file may have them cast."""
         self.elements = 0
         self.skipped: dict[str, int] = {}
         self.folded: set[fx.Node] = set()
@@ -404,7 +475,8 @@ class _Walk:
                 uses=tuple(kept.uses),
             )
             for kept in self.kept.values()
-            if kept.tensor is not None or kept.parameters
+            if (kept.tensor is not None or kept.parameters)
+            and (kept.name not in self.buffers or _is_arithmetic(kept))
         )
         notes = tuple(f"{count:,} values {reason}" for reason, count in sorted(self.skipped.items()))
         return Program(values, frozenset(self.direct), frozenset(self.computed), notes)
@@ -431,6 +503,11 @@ class _Walk:
         identity = own if is_named else None
         if not is_named and 1 < tensor.numel() <= _MOST_ELEMENTS and not _is_one_value(tensor):
             identity = node.name  # no state dict has it, so it is a separate value
+            self.kept[identity] = _Kept(identity, text, tensor.detach(), parameters, ())
+        is_whole = not tensor.is_floating_point() and not tensor.is_complex()
+        if name in signature.inputs_to_buffers and is_whole and 1 < tensor.numel() <= _MOST_CAST:
+            identity = node.name
+            self.buffers.add(identity)
             self.kept[identity] = _Kept(identity, text, tensor.detach(), parameters, ())
         self.known[node] = _Known(tensor.detach(), text, identity, parameters)
         self.protected.add(_storage(tensor))

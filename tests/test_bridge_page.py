@@ -255,6 +255,10 @@ def pictures() -> Iterator[Picture]:
     yield Picture({}, {"bn.running_mean": ONES}, added("bn.running_mean", ONES), {"bn.running_mean": ONES})
     cosines = rotary(FREQUENCIES, 3)
     yield Picture({}, {"val_3": cosines}, added("val_3", cosines), {"rotary_emb.inv_freq": FREQUENCIES})
+    levels = np.array([3, 5, 7])
+    yield Picture(
+        {}, {"val_3": floats(3, 5, 7)}, added("val_3", levels), {"levels": levels}, program=Program()
+    )
     mask = floats([0, -1e9], [0, 0])
     yield Picture(
         {"norm.weight": W[0]},

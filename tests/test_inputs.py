@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from exporter import example_inputs  # noqa: E402  after the skip
+from exporter.inputs import untried_inputs  # noqa: E402
 
 pytestmark = pytest.mark.export
 
@@ -308,6 +309,30 @@ def test_half_precision_models_get_half_precision_inputs():
     model = build("ViTConfig", "ViTModel", **SMALL, image_size=16, patch_size=8).half()
 
     assert example_inputs(model, model.config).kwargs["pixel_values"].dtype == torch.float16
+
+
+class Mixed(torch.nn.Module):
+    """Module whose first parameter has another type than the inputs."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(2, dtype=dtype))
+        self.fc = torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return (self.fc(x).to(self.gain.dtype) * self.gain).float()
+
+
+@pytest.mark.parametrize("find", [example_inputs, untried_inputs])
+def test_inputs_stay_as_they_are_if_the_parameters_have_several_types(find):
+    assert find(Mixed(torch.float64), given=(torch.ones(4, 3),)).args[0].dtype == torch.float32
+    assert find(Mixed(torch.float16), given={"x": torch.ones(4, 3)}).kwargs["x"].dtype == torch.float32
+    half = Mixed(torch.float16)
+    half.fc.half()
+    half.register_parameter(
+        "late", torch.nn.Parameter(torch.ones(1))
+    )  # forward takes half precision nevertheless
+    assert find(half, given=(torch.ones(4, 3),)).args[0].dtype == torch.float16
 
 
 def test_module_without_inputs_says_to_return_them():

@@ -90,6 +90,66 @@ def spread():
     return Spread().eval(), (torch.randn(1, 2, 8, 8),)
 
 
+class Resized(nn.Module):
+    # Positions of a 2x3 image, stretched to that of the patches, as a vision transformer stretches its table.
+
+    def __init__(self, mode, in_rows):
+        super().__init__()
+        torch.manual_seed(4)
+        self.patches, self.last, self.mode = nn.Conv2d(2, 5, 2, 2), nn.Linear(5, 3), mode
+        self.in_rows = in_rows
+        self.positions = nn.Parameter(torch.randn(1, 6, 5) if in_rows else torch.randn(1, 5, 2, 3))
+
+    def forward(self, image):
+        x = self.patches(image)
+        table = self.positions.reshape(1, 2, 3, 5).permute(0, 3, 1, 2) if self.in_rows else self.positions
+        table = F.interpolate(table, size=x.shape[2:], mode=self.mode, align_corners=False)
+        return self.last((F.interpolate(x, scale_factor=2, mode=self.mode)[:, :, ::2, ::2] + table).mean((2, 3)))
+
+
+def bicubic():
+    return Resized("bicubic", False).eval(), (torch.randn(2, 2, 8, 8),)
+
+
+def bilinear():
+    return Resized("bilinear", True).eval(), (torch.randn(2, 2, 8, 8),)
+
+
+class Tracked(nn.Module):
+    # A normalization of instances with running statistics: an exporter repeats them for each example.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.first, self.norm = nn.Conv2d(2, 4, 3), nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
+        for tensor in self.norm.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand(4) + 0.5)
+
+    def forward(self, image):
+        return self.norm(self.first(image))
+
+
+def tracked():
+    return Tracked().eval(), (torch.randn(2, 2, 6, 6),)
+
+
+class Recurrent(nn.Module):
+    # The steps come first: an exporter computes the first one from a state of zeros, for each example.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(8)
+        self.body, self.last = nn.RNN(5, 7), nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.last(self.body(x)[0][-1])
+
+
+def recurrent():
+    return Recurrent().eval(), (torch.randn(6, 2, 5),)
+
+
 def turned(x):
     grid = F.affine_grid(x.mean((2, 3))[:, :1, None] * torch.ones(2, 3), (x.shape[0], 4, 8, 8), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)
@@ -140,6 +200,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("standardized", "torchscript"),
         ("spread", "dynamo"),
         ("spread", "torchscript"),
+        ("bicubic", "dynamo"),
+        ("bilinear", "dynamo"),
     ],
 )
 def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(
@@ -194,3 +256,74 @@ def test_one_number_of_what_was_computed_of_a_codebook_is_reported(
 
     assert result.returncode == 1
     assert "DOES NOT BALANCE" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["bicubic", "bilinear"])
+def test_one_number_of_resized_positions_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(folder)
+    if not Path(f"{name}-dynamo").exists():
+        made = run_here("export", f"opened_nets:{name}", "-o", f"{name}-dynamo", "--via", "dynamo")
+        assert made.returncode == 0, made.stdout
+    model = onnx.load(f"{name}-dynamo/model.onnx")
+    (stored,) = (each for each in model.graph.initializer if list(each.dims) == [1, 5, 4, 4])
+    numbers = numpy_helper.to_array(stored).copy()
+    numbers[0, 3, 1, 2] += 1e-3
+    stored.CopyFrom(numpy_helper.from_array(numbers, stored.name))
+    onnx.save(model, "stretched.onnx")
+
+    result = run_here("reconcile", "stretched.onnx", "--against", f"{name}-dynamo/manifest.json")
+
+    assert result.returncode == 1
+    assert "DOES NOT BALANCE" in result.stdout
+    assert "positions" in result.stdout
+
+
+REPEATED = {"tracked": [8], "recurrent": [1, 2, 7]}
+
+
+@pytest.fixture
+def repeated(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Export a net with fixed axes, and return its name."""
+    monkeypatch.chdir(folder)
+    name = str(request.param)
+    if not Path(f"{name}-static").exists():
+        made = run_here(
+            "export", f"opened_nets:{name}", "-o", f"{name}-static", "--via", "dynamo", "--static"
+        )
+        assert made.returncode == 0, made.stdout
+    return name
+
+
+@pytest.mark.parametrize("repeated", REPEATED, indirect=True)
+def test_what_an_exporter_repeats_for_each_example_balances(repeated: str) -> None:
+    for source in (f"opened_nets:{repeated}", f"{repeated}-static/manifest.json"):
+        result = run_here("reconcile", f"{repeated}-static/model.onnx", "--against", source)
+
+        assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("how", ["one number", "the other's"])
+@pytest.mark.parametrize("repeated", REPEATED, indirect=True)
+def test_what_is_repeated_otherwise_is_reported(repeated: str, how: str) -> None:
+    model = onnx.load(f"{repeated}-static/model.onnx")
+    every = [
+        each
+        for each in model.graph.initializer
+        if list(each.dims) == REPEATED[repeated] and each.data_type == onnx.TensorProto.FLOAT
+    ]
+    numbers = numpy_helper.to_array(every[0]).copy()
+    if how == "one number":
+        numbers.reshape(-1)[-1] += 1e-2
+    elif len(every) > 1:
+        numbers = numpy_helper.to_array(every[1])
+    else:
+        other = next(each for each in model.graph.initializer if each.name.endswith("bias_ih_l0"))
+        numbers[:] = numpy_helper.to_array(other)
+    every[0].CopyFrom(numpy_helper.from_array(numbers, every[0].name))
+    onnx.save(model, "other.onnx")
+
+    result = run_here("reconcile", "other.onnx", "--against", f"{repeated}-static/manifest.json")
+
+    assert result.returncode == 1, result.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -314,6 +315,73 @@ def test_a_nested_state_dict_is_found_and_reported(tmp_path: Path, tensors: Tens
 
     assert {p.name for p in original.manifest.parameters} == tensors.keys()
     assert any(f"is its {key!r}; left out: epoch, optimizer, step" in note for note in original.notes)
+
+
+@pytest.mark.parametrize(
+    ("beside", "key"),
+    [
+        ({"acc": 91.2, "epoch": 1}, "net"),
+        ({"acc": torch.tensor(91.2)}, "net"),
+        ({"optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 0.1}]}}, "encoder"),
+    ],
+)
+def test_the_only_mapping_of_tensors_is_the_state_dict(
+    tmp_path: Path, tensors: TensorDict, beside: dict[str, Any], key: str
+) -> None:
+    original = census_source(pickled(tmp_path, {**beside, key: tensors}, "checkpoint.pt"))
+
+    assert {p.name for p in original.manifest.parameters} == tensors.keys()
+    assert any(f"is its {key!r}; left out: {', '.join(sorted(beside))}" in note for note in original.notes)
+
+
+def test_the_state_of_a_module_beside_its_tensors_is_no_state_dict(tmp_path: Path) -> None:
+    content = {"scale": torch.tensor(3.5), "_extra_state": {"amax": torch.ones(4)}}
+
+    original = census_source(pickled(tmp_path, content))
+
+    assert [p.name for p in original.manifest.parameters] == ["scale"]
+
+
+def test_several_state_dicts_are_refused_and_listed(tmp_path: Path, tensors: TensorDict) -> None:
+    content = {"generator": tensors, "discriminator": {"fc.weight": torch.ones(2, 3)}, "epoch": 3}
+
+    with pytest.raises(
+        SourceError,
+        match=r"holds 2 state dicts: discriminator, generator; .*\['discriminator'\], 'state.pt'\)",
+    ):
+        census_source(pickled(tmp_path, content, "checkpoint.pt"))
+
+
+@pytest.mark.parametrize(
+    ("other", "path"),
+    [
+        (lambda tensors: {"state_dict_ema": tensors}, "['state_dict_ema']"),
+        (lambda tensors: {"model_ema": {"module": tensors}}, "['model_ema']['module']"),
+    ],
+)
+def test_another_state_dict_beside_the_one_that_was_read_is_reported(
+    tmp_path: Path, tensors: TensorDict, other: Callable[[TensorDict], dict[str, Any]], path: str
+) -> None:
+    content = {"state_dict": {"fc.weight": torch.ones(2, 3)}, **other(tensors)}
+
+    original = census_source(pickled(tmp_path, content, "checkpoint.pt"))
+
+    assert [p.name for p in original.manifest.parameters] == ["fc.weight"]
+    assert any(
+        "other state dicts in it" in note and f"{path}, 'state.pt')" in note for note in original.notes
+    )
+
+
+def test_a_torchscript_archive_is_refused_with_the_way_to_its_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "scripted.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.trace(torch.nn.Linear(3, 2), torch.ones(1, 3)), path)
+
+    with pytest.raises(
+        SourceError, match=r"a TorchScript archive, .*torch.jit.load\('scripted.pt'\).state_dict"
+    ):
+        census_source(str(path))
 
 
 @pytest.mark.parametrize("how", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "legacy"])

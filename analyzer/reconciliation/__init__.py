@@ -49,9 +49,11 @@ from analyzer.reconciliation.matching import (
     match_by_name,
     match_by_reader,
     match_by_shape,
+    match_cast_buffers,
     match_copies,
     match_deduplicated,
     match_numbers,
+    match_read_numbers,
 )
 from analyzer.reconciliation.names import align, with_roots
 from analyzer.reconciliation.normalized import match_folded_weightnorm, match_spectralnorm, match_standardized
@@ -59,7 +61,7 @@ from analyzer.reconciliation.orientation import settle_turned
 from analyzer.reconciliation.packed import match_concatenated, match_packed_copies, match_recurrent
 from analyzer.reconciliation.placement import settle_misplaced, settle_misplaced_by_program
 from analyzer.reconciliation.pointwise import match_folded_pointwise
-from analyzer.reconciliation.program import match_evaluated, settle_opaque
+from analyzer.reconciliation.program import match_cut_values, match_evaluated, settle_opaque
 from analyzer.reconciliation.split import match_split, match_split_copies, match_split_tables
 from analyzer.reconciliation.tables import (
     match_added_rows,
@@ -100,10 +102,12 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_spectralnorm,
     match_moved_gain,
     match_recurrent,
+    match_cut_values,
     match_split_tables,
     match_rows,
     match_by_content,
     match_numbers,
+    match_read_numbers,
     match_concatenated,
     match_split,
     match_frozen_batchnorm,
@@ -119,6 +123,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_repeated_copies,
     match_deduplicated,
     match_rotary,
+    match_cast_buffers,
     match_evaluated,
     settle_untuned,
     settle_turned,

@@ -23,13 +23,15 @@ from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import module_of
 from analyzer.manifest import BatchNorm, Buffer, Parameter, split_name
 from analyzer.model import Carrier, Key
-from analyzer.model.content import Array
+from analyzer.model.content import Array, digest
 from analyzer.model.dtypes import DType
-from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
+from analyzer.model.operators import DECODES
+from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside, piece_of
 from analyzer.reconciliation.closeness import is_odd, was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, AxisLayout, layouts
-from analyzer.reconciliation.lines import SAMPLED, Line
+from analyzer.reconciliation.lines import SAMPLED, Line, Piece
+from analyzer.reconciliation.program import is_read_alike, unexplained
 
 # by content
 
@@ -91,6 +93,109 @@ def match_numbers(books: Books) -> None:
                     0.0,
                     pieces=pieces,
                 )
+
+
+def match_read_numbers(books: Books) -> None:
+    """Match each nameless number with the one free parameter of one element that its module reads, up to rounding.
+
+    The reader must be of the parameter's module. If no node names its module, a PRelu is evidence too, because it reads
+    no other number. Each must be the other's only candidate. Only the slope of a module's PRelu may be a round number.
+    """
+    if books.contents.mode == "none":
+        return
+    parameters = [p for p in books.free_parameters() if p.numel == 1 and books.contents.compares(p)]
+    found: list[tuple[Entry, Parameter, Fit]] = []
+    for entry in list(books.free_entries()) if parameters else ():
+        is_real = entry.tensor.dtype.is_floating or books.contents.encoding(entry) is not None
+        if books.contents.numel(entry) != 1 or not is_real or entry.sources or not entry.uses:
+            continue
+        if entry.role is Role.QUANTIZATION:
+            continue
+        named = books.tensor(entry.tensor.name.removesuffix(_QUANTIZED))
+        modules = books.reader_modules(entry)
+        readers = books.ledger.wiring.readers(entry.tensor, past=DECODES)
+        is_slope = bool(readers) and all(each.node.op_type == "PRelu" and each.slot == 1 for each in readers)
+        for parameter in parameters:
+            samples = books.contents.originals.samples(parameter)
+            is_evidence = (is_slope and modules) or (samples is not None and is_odd(samples))
+            is_near = _is_read_in(parameter, modules) if modules else is_slope
+            if not is_evidence or not is_near or (named is not None and named.name != parameter.name):
+                continue
+            fit = books.contents.fit(entry, parameter)
+            if fit is not None:
+                found.append((entry, parameter, fit))
+    of_entries = Counter(entry.tensor.key for entry, _, _ in found)
+    of_parameters = Counter(parameter.name for _, parameter, _ in found)
+    for entry, parameter, fit in found:
+        if of_entries[entry.tensor.key] == 1 and of_parameters[parameter.name] == 1:
+            chain, pieces = fit.chain or (Line.RENAMED,), (piece_of(entry, fit),)
+            books.assign(parameter, entry, chain, fit.evidence, fit.error, pieces=pieces)
+
+
+_QUANTIZED = "_quantized"
+"""Suffix of the names of codes that onnxruntime's quantizers make."""
+
+
+def match_cast_buffers(books: Books) -> None:
+    """Match each nameless tensor with the buffer of integers or booleans that arithmetic with an activation casts.
+
+    Every element must be the buffer's, in the stored type. Small numbers are often equal: if nodes name their modules,
+    one around or inside the buffer's module must read the tensor; of several equal buffers the module itself. If the
+    program is known, the nodes must do the same as it does.
+    """
+    program = books.manifest.program
+    if program is None and books.manifest.lists_all_buffers:
+        return  # the module is at hand: its program is traced if something is left
+    values = {value.expression: value for value in (() if program is None else program.values)}
+    whole = [
+        buffer
+        for buffer in books.manifest.buffers
+        if not buffer.dtype.is_floating and buffer.numel > 1 and books.contents.compares(buffer)
+    ]
+    for entry in list(unexplained(books)) if whole and books.contents.mode == "full" else ():
+        if books.contents.encoding(entry) is not None or entry.tensor.dtype is DType.BOOL:
+            continue
+        found = [
+            (buffer, layout)
+            for buffer in whole
+            if buffer.numel == books.contents.numel(entry)
+            and buffer.dtype is not entry.tensor.dtype
+            and all(is_read_alike(books, entry, values[name]) for name in buffer.names if name in values)
+            and (layout := _cast_layout(books, entry, buffer)) is not None
+        ]
+        modules = books.reader_modules(entry)
+        near = [item for item in found if _is_read_in(item[0], modules)]
+        is_sure = len(found) == 1 and not books.contents.originals.is_constant(found[0][0])
+        if not near and is_sure:
+            owners = {module_of(name) for name in found[0][0].names}
+            is_near = any(is_inside(a, b) or is_inside(b, a) for a in modules for b in owners)
+            near = found if is_near or not modules else []
+        for buffer, layout in near[:1]:
+            books.release(entry)
+            piece = Piece(entry.tensor.key, layout.shape, layout.axes)
+            books.settle(entry, Line.BUFFER, "content:cast", buffer.name, piece=piece)
+
+
+def _cast_layout(books: Books, entry: Entry, buffer: Buffer) -> AxisLayout | None:
+    """Return the layout in which an entry holds a buffer's elements in another type; None if some element differs."""
+    array, element = books.contents.array(entry), buffer.dtype.to_numpy()
+    if array is None or element is None or array.dtype.kind not in "iufV":
+        return None
+    values = books.contents.originals.values(buffer)
+    if values is None:
+        back = array.astype(element)
+        if not np.array_equal(back.astype(array.dtype), array):
+            return None
+    for layout in books.contents.layouts(entry, buffer.shape, is_computed=True):
+        if values is not None:
+            restored = np.ascontiguousarray(layout.restore(array))
+            is_equal = np.array_equal(restored, values.astype(array.dtype))
+        else:
+            restored = np.ascontiguousarray(layout.restore(back))
+            is_equal = digest(restored) == books.contents.originals.digest(buffer)
+        if is_equal:
+            return layout
+    return None
 
 
 def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[str]) -> bool:

@@ -85,13 +85,18 @@ def match_evaluated(books: Books) -> None:
     read = _find_read(program)
     found = [
         match
-        for entry in _unexplained(books)
+        for entry in unexplained(books)
         if (match := _find_value(books, program, entry, read) or _find_places(books, program, entry))
         is not None
     ]
     done = {match.entry.tensor.key for match in found}
     found += [match for match in _find_folded(books, program, read) if match.entry.tensor.key not in done]
     matches = _without_doubtful(found)
+    done |= {match.entry.tensor.key for match in found}
+    whole = [each for each in _of_whole_numbers(program) if len(each.shape) > 1]
+    rest = [entry for entry in unexplained(books) if entry.tensor.key not in done] if whole else []
+    for value in whole:
+        _settle_pieces(books, _find_pieces(books, value, rest))
     for match in matches:
         key = match.entry.tensor.key
         books.release(match.entry)
@@ -106,6 +111,70 @@ def match_evaluated(books: Books) -> None:
         books.evaluated[key] = match.value
     _assign_parameters(books, program, matches)
     _name_rotary_tables(books, program)
+
+
+def match_cut_values(books: Books) -> None:
+    """Settle the slices of a parameter that forward repeats: initial states of several layers, for each example.
+
+    A slice alone may look like a row of the parameter.
+    """
+    program = books.manifest.program
+    if program is None or books.contents.mode != "full":
+        return
+    sizes = {parameter.name: parameter.numel for parameter in books.free_parameters()}
+    for value in program.values:
+        own = sizes.get(value.parameters[0], 0) if len(value.parameters) == 1 else 0
+        is_repeated = own > 0 and value.numel > own and value.numel % own == 0 and value.is_read
+        if not is_repeated or value.whole is None or len(value.shape) < 2:
+            continue
+        found = _find_pieces(books, value, list(unexplained(books)))
+        _settle_pieces(books, found)
+        _assign_parameters(books, program, found)
+
+
+def _find_pieces(books: Books, value: Traced, entries: Sequence[Entry]) -> list[_Match]:
+    """Return the entries that hold a value end to end along its first axis, in the order of the nodes that read them.
+
+    Nothing else tells the place of a slice: in another order the slices are exchanged.
+    """
+    whole = None if value.whole is None else _decode(value, value.whole)
+    if whole is None or not value.shape[0] or value.content is None or value.content.constant_filled:
+        return []
+    width = value.numel // value.shape[0]
+    order = {}
+    for entry in entries:
+        numel = books.contents.numel(entry)
+        if width and numel % width == 0 and 0 < numel < value.numel and _is_of_kind(books, entry, value):
+            readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+            paths = {reader.node.graph_path for reader in readers}
+            if len(paths) == 1:
+                order[entry.tensor.key] = min(reader.node.position for reader in readers), entry
+    found: list[_Match] = []
+    done = 0
+    for _, entry in sorted(order.values(), key=lambda item: item[0]):
+        array = books.contents.array(entry) if is_read_alike(books, entry, value) else None
+        if array is None or books.contents.encoding(entry) is not None or done == value.numel:
+            continue
+        stored, expected = array.reshape(-1).astype(np.float64), whole[done : done + array.size]
+        if stored.size != expected.size:
+            continue
+        if _is_like(stored, expected, _element_tolerances(books, entry, value, expected)):
+            match = _Match(entry, value, (Line.SLICED,), "content", _largest_error(stored, expected))
+            if _is_evidence(books, match):
+                found.append(match)
+                done += array.size
+    return found if done == value.numel else []
+
+
+def _settle_pieces(books: Books, found: Sequence[_Match]) -> None:
+    for number, match in enumerate(found):
+        key = match.entry.tensor.key
+        books.release(match.entry)
+        books.settle(match.entry, Line.EVALUATED, "content:evaluated+pieces")
+        expression = f"{match.value.expression}, part {number + 1} of {len(found)}"
+        books.entries[key] = replace(books.entries[key], expression=expression, value=match.value.name)
+        if not match.value.parameters:
+            books.evaluated[key] = match.value
 
 
 def _name_rotary_tables(books: Books, program: Program) -> None:
@@ -142,7 +211,7 @@ def _find_folded(books: Books, program: Program, read: Collection[str]) -> Itera
             yield match
 
 
-def _unexplained(books: Books) -> Iterator[Entry]:
+def unexplained(books: Books) -> Iterator[Entry]:
     """Yield the entries without an explanation: nameless ones, and those whose name is of a tensor they derive from."""
     live = books.ledger.live
     for suspect in books.suspects:
@@ -181,7 +250,7 @@ def _find_value(books: Books, program: Program, entry: Entry, read: Collection[s
         return None
     found = []
     for value in _near_values(books, program, entry, numel):
-        if not _is_read_alike(books, entry, value):
+        if not is_read_alike(books, entry, value):
             continue
         if value.parameters and value.name not in read and _meets_an_input(books, entry):
             continue
@@ -240,7 +309,7 @@ def _find_places(books: Books, program: Program, entry: Entry) -> _Match | None:
             continue
         wanted = _narrowed(column)
         value = next((each for each in _of_whole_numbers(program) if _equals(each, wanted)), None)
-        if value is None or not _is_read_alike(books, entry, value):
+        if value is None or not is_read_alike(books, entry, value):
             return None
         match = _Match(entry, value, (), "content", 0.0)
         if not _is_evidence(books, match):
@@ -278,7 +347,13 @@ def _narrowed(array: Array) -> Array:
 
 
 def _is_of_kind(books: Books, entry: Entry, value: Traced) -> bool:
-    """Whether the types agree in kind: floating point, integer or bool."""
+    """Whether the types agree in kind: floating point, integer or bool.
+
+    Arithmetic with an activation casts integers and booleans: a cast value must be read as the program reads it.
+    """
+    if entry.tensor.dtype.is_floating and not value.dtype.is_floating:
+        is_plain = books.contents.encoding(entry) is None and not value.parameters
+        return is_plain and is_read_alike(books, entry, value, is_strict=True)
     if books.contents.encoding(entry) is not None or entry.tensor.dtype.is_floating:
         return value.dtype.is_floating
     return not value.dtype.is_floating and (entry.tensor.dtype is DType.BOOL) == (value.dtype is DType.BOOL)
@@ -456,7 +531,7 @@ def _is_evidence(books: Books, match: _Match) -> bool:
                 and (16 * odd >= _LEAST_BITS or is_known_table(samples))
                 and value.dtype.is_floating
             )
-            or _is_read_alike(books, match.entry, value, is_strict=True)
+            or is_read_alike(books, match.entry, value, is_strict=True)
         )
         return numbers.size >= 2 and is_distinctive
     if books.contents.encoding(match.entry) is not None and match.error > _ROUNDING * float(
@@ -525,7 +600,7 @@ def _family(node: Node) -> str | None:
     return "norm" if kind is Kind.NORMALIZES else None
 
 
-def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool = False) -> bool:
+def is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool = False) -> bool:
     """Whether the nodes that read an entry do the same as the program does with the value, in the same modules.
 
     Unknown modules and operators count as agreement, unless `is_strict`: then both must be known and agree.

@@ -240,7 +240,7 @@ class Judge:
             return f"rounded after {piece.computed.rule}"
         if tensor.dtype is dtype:
             return None
-        if not is_exact(dtype, tensor.dtype):
+        if not is_exact(dtype, tensor.dtype) and dtype is not DType.BOOL:
             return f"rounded to {tensor.dtype.name}"
         if not self.restorer.is_representable(piece, dtype):
             return f"{tensor.dtype.name} numbers that {dtype.name} cannot hold"
