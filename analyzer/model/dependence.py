@@ -75,8 +75,8 @@ class _Expression(NamedTuple):
     """Position of the output of the node."""
     operands: tuple[_Expression | None, ...] = ()
     kind: tuple[bool, int | None] = (False, None)
-    """Of a drawn value: whether it is a parameter or the result of a product, which is never exactly 0 and not huge;
-    and its number of axes, if known."""
+    """Kind of a drawn value: whether it is a parameter or the result of a product, never exactly 0 and not huge; and
+    the number of its axes, if known."""
 
 
 class _Verdict(NamedTuple):
