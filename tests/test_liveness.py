@@ -383,6 +383,7 @@ EMPTIED = {
     "an axis of length 1": "u = Unsqueeze(q, two) s = Softmax<axis=2>(u) z = Squeeze(s, two)",
     "a product with zeros that are computed": "a = Abs(q) d = Sub(a, a) z = Mul(q, d)",
     "a matrix of computed zeros": "d = Sub(q, q) t = Transpose<perm=[1, 0]>(d) z = MatMul(q, t)",
+    "an Einsum with computed zeros": 'a = Sub(q, q) z = Einsum<equation="bi,bi->bi">(q, a)',
     "a condition that always holds": "e = Equal(q, q) z = Where(e, one, q)",
     "below a negative": "a = Abs(q) n = Neg(a) z = Relu(n)",
     "a remainder of whole numbers": "r = Round(q) z = Mod<fmod=1>(r, one)",

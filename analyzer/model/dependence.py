@@ -613,6 +613,13 @@ def _product(call: Call) -> _Numbers:
     return _affine(call, _operand(call, 0), 1)
 
 
+def _einsum(call: Call) -> _Numbers:
+    """A sum of products with zeros. Of any other the drawn shapes may not fit the equation."""
+    if all(_operand(call, slot).any() for slot in range(len(call.operands))):
+        raise ValueError("no zeros")
+    return np.zeros(1)
+
+
 def _gemm(call: Call) -> _Numbers:
     found = _float(call.node, "alpha", 1) * _operand(call, 0) * _operand(call, 1)
     shift = _optional(call, 2)
@@ -647,6 +654,7 @@ _NORMS: Mapping[str, Callable[[Call], Array]] = {
 _LINEAR: Mapping[str, Callable[[Call], Array]] = {
     "Conv": _product,
     "ConvTranspose": _product,
+    "Einsum": _einsum,
     "FusedMatMul": _gemm,
     "Gemm": _gemm,
     "GroupNormalization": _product,
