@@ -288,3 +288,33 @@ def test_rows_are_not_looked_at_where_contents_are_not(tmp_path):
     proto = folded_with(np.repeat(ramp(1, 8), 4, axis=0), ["cls_token.weight", "val_3"])
 
     assert audit_model(save(tmp_path, proto), content="none").parameters == 32
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+def test_a_flat_copy_of_a_matrix_is_a_copy(tmp_path: Path, is_list: bool) -> None:
+    matrix = np.random.default_rng(0).standard_normal((8, 8)).astype("f4")
+    numbers = ", ".join(repr(float(number)) for number in matrix.reshape(-1))
+    kind = f"value_floats = [{numbers}]" if is_list else f"value = float[64] {{ {numbers} }}"
+    text = f"""g (float[2,8] x) => (float[2,8] y) {{
+        h = MatMul(x, w)
+        flat = Constant <{kind}> ()
+        v = Reshape(flat, shape)
+        y = MatMul(h, v)
+    }}"""
+
+    ledger = audit(tmp_path, text_model(text, {"w": matrix, "shape": np.array([8, 8])}))
+
+    assert copied(ledger) == {"flat": ("w", "content:copy")}
+    assert ledger.parameters == 64
+
+
+def test_a_vector_with_other_numbers_than_a_matrix_is_no_copy(tmp_path: Path) -> None:
+    matrix = np.random.default_rng(0).standard_normal((8, 8)).astype("f4")
+    text = """g (float[2,8] x) => (float[2,8] y) {
+        h = MatMul(x, w)
+        v = Reshape(flat, shape)
+        y = MatMul(h, v)
+    }"""
+    stored = {"w": matrix, "flat": matrix.T.reshape(-1), "shape": np.array([8, 8])}
+
+    assert copied(audit(tmp_path, text_model(text, stored))) == {}

@@ -114,6 +114,36 @@ def test_what_computes_something_else_has_another_digest(change: str, tmp_path: 
     assert compare_wiring(result) == ("differs", module)
 
 
+FUNCTION_TEXT = TEXT.replace("LeakyRelu <alpha = 0.5>", "local.act")
+SETTING = """<domain: "local", opset_import: ["" : 18]> act <slope: float = {}> (a) => (b) {{ {} }}"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = LeakyRelu <alpha : float = @slope> (a)",
+        "s = Constant <value_float : float = @slope> () b = Mul (a, s)",
+    ],
+    ids=["in an operator", "in a constant"],
+)
+def test_the_default_of_a_functions_attribute_is_read(body: str, tmp_path: Path) -> None:
+    first, second = (
+        outputs(tmp_path, export(FUNCTION_TEXT, SETTING.format(default, body), LOCAL))
+        for default in ("0.5", "0.25")
+    )
+
+    assert first != second
+
+
+def test_a_default_that_the_call_repeats_changes_nothing(tmp_path: Path) -> None:
+    function = SETTING.format("0.5", "b = LeakyRelu <alpha : float = @slope> (a)")
+
+    left_out = export(FUNCTION_TEXT, function, LOCAL)
+    repeated = export(FUNCTION_TEXT.replace("local.act", "local.act <slope = 0.5>"), function, LOCAL)
+
+    assert outputs(tmp_path, left_out) == outputs(tmp_path, repeated) == outputs(tmp_path, export())
+
+
 def test_another_constant_is_seen(tmp_path: Path) -> None:
     assert outputs(tmp_path, export(half=noise(1, seed=6))) != outputs(tmp_path, export())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -361,3 +362,93 @@ def test_of_a_parameter_in_pieces_each_has_to_be_live(tmp_path: Path) -> None:
 
     assert lines_of(both) == {"experts": "sliced"}
     assert lines_of(one) == {"experts": "dead"}
+
+
+# formulas
+
+
+EMPTIED = {
+    "minus itself": "z = Sub(q, q)",
+    "plus its negative": "n = Neg(q) z = Add(q, n)",
+    "over itself": "z = Div(q, q)",
+    "a clip to one number": "z = Clip(q, zero, zero)",
+    "a clip whose bounds are crossed": "z = Clip(q, one, zero)",
+    "to the power of 0": "z = Pow(q, zero)",
+    "alpha of 0": "z = Gemm<alpha=0.0>(q, v)",
+    "a slope of 0": "z = HardSigmoid<alpha=0.0, beta=0.5>(q)",
+    "a scale of zeros": "z = LayerNormalization(q, zeros, shift)",
+    "a sum of shares": "s = Softmax(q) z = ReduceSum(s, last)",
+    "not a number": "n = IsNaN(q) z = Cast<to=1>(n)",
+    "nothing of it": "s = Slice(q, four, four, last) z = ReduceSum(s, last)",
+    "an axis of length 1": "u = Unsqueeze(q, two) s = Softmax<axis=2>(u) z = Squeeze(s, two)",
+    "a product with zeros that are computed": "a = Abs(q) d = Sub(a, a) z = Mul(q, d)",
+    "a matrix of computed zeros": "d = Sub(q, q) t = Transpose<perm=[1, 0]>(d) z = MatMul(q, t)",
+    "an Einsum with computed zeros": 'a = Sub(q, q) z = Einsum<equation="bi,bi->bi">(q, a)',
+    "a condition that always holds": "e = Equal(q, q) z = Where(e, one, q)",
+    "below a negative": "a = Abs(q) n = Neg(a) z = Relu(n)",
+    "a remainder of whole numbers": "r = Round(q) z = Mod<fmod=1>(r, one)",
+    "all dropped": "z = Dropout(q, one, yes)",
+    "sine and cosine": "a = Sin(q) b = Cos(q) d = Mul(a, a) e = Mul(b, b) z = Add(d, e)",
+}
+
+
+KEPT = {
+    "itself": "z = Identity(q)",
+    "a rectifier": "z = Relu(q)",
+    "a clip": "z = Clip(q, zero, one)",
+    "a large threshold": "g = Greater(q, large) z = Cast<to=1>(g)",
+    "coarse codes": "a = Div(q, large) b = Round(a) z = Mul(b, large)",
+    "a centred value": "m = ReduceMean(q, last) z = Sub(q, m)",
+    "no dropout": "z = Dropout(q, one)",
+    "the place of the largest": "i = ArgMax<axis=1>(q) z = Cast<to=1>(i)",
+    "a part that a short axis would not have": "z = Slice(q, two, four, last)",
+    "a square": "z = Mul(q, q)",
+    "a mask's sentinel": "g = Greater(x, least) z = Where(g, q, zero)",
+}
+
+
+def emptied(nodes: str) -> onnx.ModelProto:
+    numbers = {
+        "zero": np.asarray(0, "f4"),
+        "one": np.asarray(1, "f4"),
+        "large": np.asarray(4096, "f4"),
+        "least": np.asarray(-np.finfo("f4").max, "f4"),
+        "zeros": np.zeros(4, "f4"),
+        "shift": np.ones(4, "f4"),
+        "four": np.asarray([4], "i8"),
+        "two": np.asarray([2], "i8"),
+        "last": np.asarray([1], "i8"),
+        "yes": np.asarray(True),
+    }
+    used = {name: array for name, array in numbers.items() if re.search(rf"\b{name}\b", nodes)}
+    return model(f"q = MatMul(x, w) {nodes} k = MatMul(x, v) y = Add(k, z)", w=W, v=OTHER, **used)
+
+
+@pytest.mark.parametrize("nodes", EMPTIED.values(), ids=EMPTIED)
+def test_a_parameter_is_dead_if_no_result_depends_on_it(tmp_path: Path, nodes: str) -> None:
+    known = manifest_of(*parameters_of({"w": W, "v": OTHER}))
+
+    assert lines_of(reconcile(tmp_path, emptied(nodes), known)) == {"w": "dead", "v": "identical"}
+
+
+@pytest.mark.parametrize("nodes", KEPT.values(), ids=KEPT)
+def test_a_parameter_is_live_if_any_result_depends_on_it(tmp_path: Path, nodes: str) -> None:
+    known = manifest_of(*parameters_of({"w": W, "v": OTHER}))
+
+    assert lines_of(reconcile(tmp_path, emptied(nodes), known)) == {"w": "identical", "v": "identical"}
+
+
+def test_a_scale_of_zeros_that_is_a_parameter_empties_nothing(tmp_path: Path) -> None:
+    stored = {"w": W, "g": np.zeros(4, "f4"), "b": noise(4)}
+    proto = model("q = MatMul(x, w) y = LayerNormalization(q, g, b)", **stored)
+
+    lines = lines_of(reconcile(tmp_path, proto, manifest_of(*parameters_of(stored))))
+
+    assert set(lines.values()) == {"identical"}
+
+
+def test_what_is_added_and_taken_away_again_is_dead(tmp_path: Path) -> None:
+    proto = model("q = MatMul(x, w) k = MatMul(x, v) a = Add(k, q) y = Sub(a, q)", w=W, v=OTHER)
+    known = manifest_of(*parameters_of({"w": W, "v": OTHER}))
+
+    assert lines_of(reconcile(tmp_path, proto, known)) == {"w": "dead", "v": "identical"}

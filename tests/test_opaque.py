@@ -193,6 +193,11 @@ CARRIERS: dict[str, ModelProto] = {
     "sizes of tensors without elements": of_sizes(),
     "the steps of a Loop": of_steps(),
     "random numbers": model(f"s = RandomNormal <shape = [{SIDE}, {SIDE}], seed = 1.0> () y = Add(h, s)", {}),
+    "random numbers for an activation": model("s = RandomNormalLike <seed = 1.0> (h) y = Add(h, s)", {}),
+    "a draw by an activation": model(
+        "p = Sigmoid(h) s = Bernoulli <seed = 1.0> (p) y = Mul(h, s)",
+        {},
+    ),
     "a weight that Dropout drops from": model(
         "g = Dropout <seed = 3> (w, half, yes) n = MatMul(x, g) y = Add(h, n)",
         {"half": np.array(0.5, "f4"), "yes": np.array(True)},
@@ -269,6 +274,7 @@ HONEST: dict[str, ModelProto] = {
         {"rows": np.ones(SIDE, "?"), "last": np.array([1]), "size": np.array([SIDE, SIDE])},
     ),
     "nothing": model("y = Relu(h)", {}),
+    "noise, other in each run": model("s = RandomNormalLike(h) y = Add(h, s)", {}),
     "an epsilon and a scale": model(
         "a = Add(h, eps) y = Div(a, root)", {"eps": np.array(1e-6, "f4"), "root": np.array(8, "f4")}
     ),

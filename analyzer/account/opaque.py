@@ -9,6 +9,7 @@ source is explained by the caller (parameters, compared buffers, scales of codes
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
@@ -52,6 +53,9 @@ _MOST_PASSED_ON = 1 << 21
 
 _DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
 """Operators that drop elements at random, and the input that enables this. Without the input they do not drop."""
+
+_SEEDED = {"Bernoulli": False, "Multinomial": False, "RandomNormalLike": True, "RandomUniformLike": True}
+"""Operators that make random numbers for an activation, and whether they take only its size."""
 
 _CODEC_SLOTS = (Slot.SCALE, Slot.ZERO_POINT)
 
@@ -431,6 +435,9 @@ class _Walk(Mutable, dict=True):
 
     def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:
         is_fixed = True
+        if node.op_type in _SEEDED and node.is_standard and _has_seed(node):
+            # Numbers that are the same in each run, whatever values an input has.
+            return _Value(frozenset({node.place}), is_fixed=_SEEDED[node.op_type], is_plain=False)
         for value in operands:
             if value.sources:
                 is_fixed = all(value.is_fixed for value in operands)
@@ -569,6 +576,16 @@ _LIST_DOMAINS = frozenset({"ai.onnx.ml"})
 """Domains whose attribute lists are separate stored tensors (`Carrier.ATTRIBUTE_LIST`)."""
 
 
+def _has_seed(node: Node) -> bool:
+    return "seed" in node.settings or "seed" in node.integers
+
+
+def _made_numbers(node: Node) -> int:
+    """Return how many numbers a node makes according to its own attributes; 0 if these do not say."""
+    shape = node.axes("shape")
+    return math.prod(shape) if shape and node.op_type in ("RandomNormal", "RandomUniform") else 0
+
+
 def _long_lists(node: Node) -> Iterator[str]:
     """Yield the attributes of a node that are lists of many numbers, and not stored tensors."""
     if node.domain not in _LIST_DOMAINS:
@@ -679,7 +696,8 @@ def _judge(
             reported.add(sources)
             tensors.update([key for key in stored if weigh(key)] or stored)
         if is_formula:
-            numbers.update((place, 0 if value is None else value.size) for place in made)
+            for place in made:
+                numbers[place] = _made_numbers(wiring.node_at(place)) if value is None else value.size
     small -= tensors
     if len({_number(walk.stored[key]) for key in small}) > _MOST_NUMBERS:
         tensors |= small

@@ -13,7 +13,7 @@ from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.budget.amounts import name_operator
 from analyzer.budget.record import Unit
 from analyzer.budget.selecting import Infinite, Selection, Unknown
-from analyzer.model import DEFAULT_DOMAIN, Key, label
+from analyzer.model import DEFAULT_DOMAIN, Key, Place, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
 from analyzer.text import format_count, printable_name, shorten
 
@@ -257,6 +257,8 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
             "the saved report does not say which tensors share their bytes; check the model itself"
         )
     amounts = map(_choose_measure(metric, part), part.entries)
+    if metric == "opaque":
+        return sum(amounts) + sum(_made_in(part).values())
     return max(amounts, default=0) if metric == "largest-tensor-bytes" else sum(amounts)
 
 
@@ -294,6 +296,9 @@ def list_parts(
     if part.kind != "all" or metric not in _BY_GROUP:
         for entry in part.entries:
             found[label(entry.tensor.key)] += measure_entry(entry)
+        if metric == "opaque":
+            for place, count in _made_in(part).items():
+                found[_name_made(part, place)] += count
         return found
     labels = label_members(part.ledger, by or _key_of(part.ledger), depth)
     for entry, name in zip(part.ledger.entries, labels.entries, strict=True):
@@ -339,6 +344,28 @@ def _choose_measure(metric: str, part: Selection) -> Callable[[Entry], int]:
     return lambda entry: entry.tensor.nbytes  # bytes, stored-bytes, largest-tensor-bytes
 
 
+def _made_in(part: Selection) -> Mapping[Place, int]:
+    """Return the nodes of a part that make opaque numbers when the model runs, and how many; 0 if that is not known."""
+    made = part.ledger.made
+    if not made or part.kind == "all":
+        return made
+    return {node.place: made[node.place] for node in part.nodes or () if node.place in made}
+
+
+def _find_made_in_report(part: Selection) -> str:
+    """Return the reason why a saved report may have more opaque elements than its tensors; "" where it has no more."""
+    tensors = {label(entry.tensor.key) for entry in part.ledger.entries}
+    for finding, subjects in part.whole.findings:
+        if finding.id == "opaque" and (made := sorted(subjects - tensors)):
+            return f"the report does not say how many elements {printable_name(made[0])} has; check the model itself"
+    return ""
+
+
+def _name_made(part: Selection, place: Place) -> str:
+    node = part.ledger.wiring.node_at(place)
+    return label((place[0], next(filter(None, node.outputs), node.name or node.op_type)))
+
+
 def _find_stored_again(part: Selection) -> set[Key]:
     """Return the tensors of a part whose content is also stored elsewhere, in other bytes."""
     return {
@@ -366,6 +393,16 @@ def _find_lacking(metric: str, part: Selection) -> str:
     for finding, subjects in part.whole.findings:
         if finding.id in ids and (own is None or not own.isdisjoint(subjects)):
             return describe_unread(finding)
+    if metric == "opaque":
+        if not part.ledger.model.graphs:
+            return _find_made_in_report(part)
+        uncounted = (place for place, count in _made_in(part).items() if not count)
+        place = next(uncounted, None)
+        return (
+            ""
+            if place is None
+            else f"{printable_name(_name_made(part, place))} makes an unknown number of elements"
+        )
     if metric != "duplicates":
         return ""
     doubt = part.whole.doubt  # a tensor of a group may be a copy of one outside it

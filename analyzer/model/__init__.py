@@ -323,6 +323,8 @@ class Function(Frozen):
     path: GraphPath
     opsets: tuple[tuple[str, int], ...] = ()
     """Opsets that the function itself imports, in the form of `Model.opsets`; its nodes use these."""
+    defaults: Mapping[str, Setting] = NOTHING
+    """Values of attributes that a call may omit, without tensors and graphs."""
 
 
 class File(Frozen):

@@ -92,7 +92,7 @@ class Evaluator(Mutable):
             return None if fill is None else fill.reshape(-1)[:1]
         if node.op_type == "Concat":
             slots = range(len(node.inputs))
-        elif node.op_type in _SELECTS:
+        elif node.op_type in SELECTS:
             slots = range(1)
         elif node.op_type in _ELEMENTWISE:
             slots = range(len(node.inputs))
@@ -107,7 +107,7 @@ class Evaluator(Mutable):
         if node.op_type in _ELEMENTWISE:
             try:
                 with np.errstate(all="ignore"):
-                    return _KERNELS[node.op_type](_Call(node, found, None, self.most))
+                    return KERNELS[node.op_type](Call(node, found, None, self.most))
             except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
                 return None
         first = found[0]
@@ -149,7 +149,7 @@ class Evaluator(Mutable):
         try:
             with np.errstate(all="ignore"):
                 found = kernel(
-                    _Call(provider, operands, self._fill(provider), self.most, index, self.unrounded)
+                    Call(provider, operands, self._fill(provider), self.most, index, self.unrounded)
                 )
         except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
             return None
@@ -245,7 +245,7 @@ class Evaluator(Mutable):
             try:
                 with np.errstate(all="ignore"):
                     value = kernel and kernel(
-                        _Call(node, operands, self._fill(node), self.most, index, self.unrounded)
+                        Call(node, operands, self._fill(node), self.most, index, self.unrounded)
                     )
             except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
                 continue
@@ -253,9 +253,9 @@ class Evaluator(Mutable):
                 found[name] = value
         return found
 
-    def _kernel(self, node: Node) -> Callable[[_Call], Array] | None:
+    def _kernel(self, node: Node) -> Callable[[Call], Array] | None:
         if node.domain in ("", "ai.onnx"):
-            return (_KERNELS if self.tracked is None else _TRACKED).get(node.op_type)
+            return (KERNELS if self.tracked is None else _TRACKED).get(node.op_type)
         return _CODED.get(node.op_type) if node.domain == "com.microsoft" and self.tracked is None else None
 
     def _fill(self, node: Node) -> Array | None:
@@ -297,7 +297,7 @@ def _constant_of(node: Node) -> Array | None:
     return None
 
 
-class _Call(Frozen):
+class Call(Frozen):
     """One node with the values of its operands."""
 
     node: Node
@@ -336,8 +336,8 @@ class _Call(Frozen):
         return tuple(int(dim) for dim in shape)
 
 
-def _binary(function: Callable[..., Any]) -> Callable[[_Call], Array]:
-    def apply(call: _Call) -> Array:
+def _binary(function: Callable[..., Any]) -> Callable[[Call], Array]:
+    def apply(call: Call) -> Array:
         first, second = call.array(0), call.array(1)
         call.check(np.broadcast_shapes(first.shape, second.shape))
         return np.asarray(function(first, second))
@@ -345,11 +345,11 @@ def _binary(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return apply
 
 
-def _unary(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+def _unary(function: Callable[..., Any]) -> Callable[[Call], Array]:
     return lambda call: np.asarray(function(call.array(0))).astype(call.array(0).dtype, copy=False)
 
 
-def _clip(call: _Call) -> Array:
+def _clip(call: Call) -> Array:
     found = call.array(0)
     if {"min", "max"} & set(call.node.settings):
         raise ValueError("bounds as attributes, before opset 11")
@@ -359,12 +359,12 @@ def _clip(call: _Call) -> Array:
     return np.asarray(found)
 
 
-def _logical(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+def _logical(function: Callable[..., Any]) -> Callable[[Call], Array]:
     return lambda call: np.asarray(function(call.array(0)))
 
 
-def _variadic(function: Callable[..., Any]) -> Callable[[_Call], Array]:
-    def apply(call: _Call) -> Array:
+def _variadic(function: Callable[..., Any]) -> Callable[[Call], Array]:
+    def apply(call: Call) -> Array:
         found = call.array(0)
         for slot in range(1, len(call.operands)):
             call.check(np.broadcast_shapes(found.shape, call.array(slot).shape))
@@ -374,14 +374,14 @@ def _variadic(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return apply
 
 
-def _cast(call: _Call) -> Array:
+def _cast(call: Call) -> Array:
     element = DType.from_onnx(call.node.integers.get("to", 1)).to_numpy()
     if element is None:
         raise ValueError("no number")
     return call.array(0).astype(element)
 
 
-def _decode(call: _Call) -> Array:
+def _decode(call: Call) -> Array:
     if call.unrounded and call.array(0).dtype.kind == "f":
         return call.array(0)
     codes, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
@@ -392,7 +392,7 @@ def _decode(call: _Call) -> Array:
     return (codes - shift.reshape(shape if shift.size > 1 else -1)) * scale.reshape(shape)
 
 
-def _quantize(call: _Call) -> Array:
+def _quantize(call: Call) -> Array:
     if call.unrounded:
         return call.array(0)
     data, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
@@ -409,109 +409,109 @@ def _quantize(call: _Call) -> Array:
     return np.asarray(codes.astype(element))
 
 
-def _on_codes(function: Callable[[Sequence[Array], Node], Array], results: int) -> Callable[[_Call], Array]:
+def _on_codes(function: Callable[[Sequence[Array], Node], Array], results: int) -> Callable[[Call], Array]:
     """Wrap a function on real numbers as an operator on codes: each operand is followed by its scale and zero point.
 
     Input `results` is the scale of the result, and the next is its zero point.
     """
 
-    def apply(call: _Call) -> Array:
+    def apply(call: Call) -> Array:
         operands = list(call.operands)
         result_codec = operands[results : results + 2]
         del operands[results : results + 2]
         decoded = [
-            _decode(_Call(call.node, operands[place : place + 3], None, call.most, unrounded=call.unrounded))
+            _decode(Call(call.node, operands[place : place + 3], None, call.most, unrounded=call.unrounded))
             for place in range(0, len(operands), 3)
         ]
         if results:
             call.check(np.broadcast_shapes(*(each.shape for each in decoded)))
         found = function(decoded, call.node)
-        return _quantize(_Call(call.node, [found, *result_codec], None, call.most, unrounded=call.unrounded))
+        return _quantize(Call(call.node, [found, *result_codec], None, call.most, unrounded=call.unrounded))
 
     return apply
 
 
-def _divide(call: _Call) -> Array:
+def _divide(call: Call) -> Array:
     first = call.array(0)
     found = _binary(np.divide)(call)
     return (np.trunc(found) if first.dtype.kind in "iu" else found).astype(first.dtype)
 
 
-def _power(call: _Call) -> Array:
+def _power(call: Call) -> Array:
     first, second = call.array(0), call.array(1)
     call.check(np.broadcast_shapes(first.shape, second.shape))
     return np.asarray(np.power(first.astype(np.float64), second)).astype(first.dtype)
 
 
-def _modulo(call: _Call) -> Array:
+def _modulo(call: Call) -> Array:
     remainder = np.fmod if call.node.integers.get("fmod") else np.mod
     return np.asarray(remainder(call.array(0), call.array(1)))
 
 
-def _range(call: _Call) -> Array:
+def _range(call: Call) -> Array:
     start, limit, delta = (call.array(slot).reshape(-1)[0] for slot in range(3))
     call.check([max(0, int(np.ceil((limit - start) / delta)))])
     return np.arange(start, limit, delta).astype(call.array(0).dtype)
 
 
-def _constant_of_shape(call: _Call) -> Array:
+def _constant_of_shape(call: Call) -> Array:
     fill = call.fill if call.fill is not None else np.zeros(1, np.float32)
     shape = call.check([int(dim) for dim in call.array(0).reshape(-1)])
     return np.full(shape, fill.reshape(-1)[0], dtype=fill.dtype)
 
 
-def _eye(call: _Call) -> Array:
+def _eye(call: Call) -> Array:
     shape = call.check(call.array(0).shape)
     element = DType.from_onnx(call.node.integers.get("dtype", 1)).to_numpy()
     return np.eye(shape[0], shape[1], call.node.integers.get("k", 0)).astype(element or np.float32)
 
 
-def _reshape(call: _Call) -> Array:
+def _reshape(call: Call) -> Array:
     data, wanted = call.array(0), call.ints(1, "shape") or ()
     keep = not call.node.integers.get("allowzero", 0)
     shape = [data.shape[axis] if dim == 0 and keep else dim for axis, dim in enumerate(wanted)]
     return data.reshape(shape)
 
 
-def _expand(call: _Call) -> Array:
+def _expand(call: Call) -> Array:
     data = call.array(0)
     shape = call.check(np.broadcast_shapes(data.shape, tuple(int(dim) for dim in call.array(1).reshape(-1))))
     return np.broadcast_to(data, shape)
 
 
-def _tile(call: _Call) -> Array:
+def _tile(call: Call) -> Array:
     data, times = call.array(0), [int(number) for number in call.array(1).reshape(-1)]
     call.check([dim * number for dim, number in zip(data.shape, times, strict=True)])
     return np.tile(data, times)
 
 
-def _transpose(call: _Call) -> Array:
+def _transpose(call: Call) -> Array:
     perm = call.node.settings.get("perm")
     return call.array(0).transpose(tuple(int(axis) for axis in perm) if isinstance(perm, tuple) else None)
 
 
-def _unsqueeze(call: _Call) -> Array:
+def _unsqueeze(call: Call) -> Array:
     axes = call.ints(1, "axes") or ()
     return np.expand_dims(call.array(0), tuple(axes))
 
 
-def _squeeze(call: _Call) -> Array:
+def _squeeze(call: Call) -> Array:
     axes = call.ints(1, "axes")
     return np.squeeze(call.array(0), None if axes is None else tuple(axes))
 
 
-def _flatten(call: _Call) -> Array:
+def _flatten(call: Call) -> Array:
     data, axis = call.array(0), call.node.integers.get("axis", 1)
     rows = int(np.prod(data.shape[: axis if axis >= 0 else data.ndim + axis]))
     return data.reshape(rows, -1)
 
 
-def _concat(call: _Call) -> Array:
+def _concat(call: Call) -> Array:
     parts = [call.array(slot) for slot in range(len(call.operands))]
     return np.concatenate(parts, axis=call.node.integers.get("axis", 0))
 
 
-def _slice(call: _Call) -> Array:
+def _slice(call: Call) -> Array:
     data = call.array(0)
     starts, ends = call.ints(1, "starts") or (), call.ints(2, "ends") or ()
     axes = call.ints(3, "axes") or tuple(range(len(starts)))
@@ -523,7 +523,7 @@ def _slice(call: _Call) -> Array:
     return data[tuple(cuts)]
 
 
-def _split(call: _Call) -> Array:
+def _split(call: Call) -> Array:
     data, sizes = call.array(0), call.ints(1, "split")
     axis, count = call.node.integers.get("axis", 0), len(call.node.outputs)
     if sizes is None:
@@ -532,7 +532,7 @@ def _split(call: _Call) -> Array:
     return np.split(data, np.cumsum(sizes)[:-1].tolist(), axis=axis)[call.index]
 
 
-def _pad(call: _Call) -> Array:
+def _pad(call: Call) -> Array:
     data, pads, axes = call.array(0), call.ints(1, "pads") or (), call.ints(3, "axes")
     if call.node.settings.get("mode", "constant") != "constant" or axes is not None or min(pads) < 0:
         raise ValueError("another padding")
@@ -544,7 +544,7 @@ def _pad(call: _Call) -> Array:
     )
 
 
-def _scatter(call: _Call) -> Array:
+def _scatter(call: Call) -> Array:
     data, axis = call.array(0).copy(), call.node.integers.get("axis", 0)
     index = np.moveaxis(call.array(1), axis, 0)
     if call.node.settings.get("reduction", "none") != "none":
@@ -555,7 +555,7 @@ def _scatter(call: _Call) -> Array:
     return data
 
 
-def _scatter_nd(call: _Call) -> Array:
+def _scatter_nd(call: Call) -> Array:
     data, index = call.array(0).copy(), call.array(1)
     if call.node.settings.get("reduction", "none") != "none":
         raise ValueError("a reduction")
@@ -563,7 +563,7 @@ def _scatter_nd(call: _Call) -> Array:
     return data
 
 
-def _gather(call: _Call) -> Array:
+def _gather(call: Call) -> Array:
     data, index = call.array(0), call.array(1)
     axis = call.node.integers.get("axis", 0)
     call.check(
@@ -572,12 +572,12 @@ def _gather(call: _Call) -> Array:
     return np.take(data, index.astype(np.int64), axis=axis)
 
 
-def _gather_elements(call: _Call) -> Array:
+def _gather_elements(call: Call) -> Array:
     index = call.array(1).astype(np.int64)
     return np.take_along_axis(call.array(0), index, call.node.integers.get("axis", 0))
 
 
-def _gather_places(call: _Call) -> Array:
+def _gather_places(call: Call) -> Array:
     """GatherND: the last axis of the indices holds positions in the data, after `batch_dims` axes that both share."""
     data, index = call.array(0), call.array(1).astype(np.int64)
     batch, depth = call.node.integers.get("batch_dims", 0), index.shape[-1]
@@ -590,26 +590,26 @@ def _gather_places(call: _Call) -> Array:
     return np.asarray(data[(*examples, *np.moveaxis(index, -1, 0))])
 
 
-def _where(call: _Call) -> Array:
+def _where(call: Call) -> Array:
     call.check(np.broadcast_shapes(*(call.array(slot).shape for slot in range(3))))
     return np.where(call.array(0), call.array(1), call.array(2))
 
 
-def _nonzero(call: _Call) -> Array:
+def _nonzero(call: Call) -> Array:
     """Return the indices of the nonzero elements, one column for each (ONNX docs/Operators.md, NonZero)."""
     data = call.array(0)
     call.check((data.ndim, int(np.count_nonzero(data))))
     return np.stack(np.nonzero(data)).astype(np.int64)
 
 
-def _cumsum(call: _Call) -> Array:
+def _cumsum(call: Call) -> Array:
     data, axis = call.array(0), int(call.array(1).reshape(-1)[0])
     if call.node.integers.get("reverse") or call.node.integers.get("exclusive"):
         raise ValueError("another sum")
     return np.cumsum(data, axis=axis).astype(data.dtype)
 
 
-def _resize(call: _Call) -> Array:
+def _resize(call: Call) -> Array:
     """Resize in mode `nearest`: take, along each axis, the element nearest to each position of the result."""
     data, settings = call.array(0), call.node.settings
     scales, sizes = call.optional(2), call.optional(3)
@@ -651,26 +651,26 @@ _COORDINATES: Mapping[str, Callable[[Any, int, int, float], Any]] = {
 """Function from a position on the new axis to its coordinate on the old one (ONNX docs/Operators.md, Resize)."""
 
 
-def _trilu(call: _Call) -> Array:
+def _trilu(call: Call) -> Array:
     shift = call.optional(1)
     k = 0 if shift is None else int(shift.reshape(-1)[0])
     return np.triu(call.array(0), k) if call.node.integers.get("upper", 1) else np.tril(call.array(0), k)
 
 
-def _matmul(call: _Call) -> Array:
+def _matmul(call: Call) -> Array:
     first, second = call.array(0), call.array(1)
     if first.ndim and second.ndim:
         call.check([first.size, second.shape[-1]])
     return np.asarray(np.matmul(first, second))
 
 
-def _shape(call: _Call) -> Array:
+def _shape(call: Call) -> Array:
     shape, settings = call.array(0).shape, call.node.integers
     return np.asarray(shape[settings.get("start", 0) : settings.get("end", len(shape))], dtype=np.int64)
 
 
-def _reduce(function: Callable[..., Any]) -> Callable[[_Call], Array]:
-    def apply(call: _Call) -> Array:
+def _reduce(function: Callable[..., Any]) -> Callable[[Call], Array]:
+    def apply(call: Call) -> Array:
         data, axes = call.array(0), call.ints(1, "axes")
         keep = bool(call.node.integers.get("keepdims", 1))
         # Without axes, or with an empty list of them, all are reduced, or none.
@@ -680,7 +680,7 @@ def _reduce(function: Callable[..., Any]) -> Callable[[_Call], Array]:
     return apply
 
 
-_KERNELS: Mapping[str, Callable[[_Call], Array]] = {
+KERNELS: Mapping[str, Callable[[Call], Array]] = {
     "Abs": _unary(np.abs),
     "Add": _binary(np.add),
     "And": _binary(np.logical_and),
@@ -754,7 +754,7 @@ _KERNELS: Mapping[str, Callable[[_Call], Array]] = {
 }
 """Function that computes each operator."""
 
-_SELECTS = frozenset(
+SELECTS = frozenset(
     {"Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice", "Split"}
     | {"Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
@@ -767,7 +767,7 @@ _ELEMENTWISE = frozenset(
 )
 """Operators that compute each element from the elements at the same position."""
 
-_CODED: Mapping[str, Callable[[_Call], Array]] = {
+_CODED: Mapping[str, Callable[[Call], Array]] = {
     "QLinearAdd": _on_codes(lambda decoded, _: np.asarray(np.add(decoded[0], decoded[1])), 6),
     "QLinearConcat": _on_codes(
         lambda decoded, node: np.concatenate(list(decoded), axis=node.integers.get("axis", 0)), 0
@@ -777,15 +777,15 @@ _CODED: Mapping[str, Callable[[_Call], Array]] = {
 }
 """Functions that compute operators on codes (onnxruntime docs/ContribOperators.md)."""
 
-_TRACKED: Mapping[str, Callable[[_Call], Array]] = {
-    **_KERNELS,
+_TRACKED: Mapping[str, Callable[[Call], Array]] = {
+    **KERNELS,
     **dict.fromkeys(
         ("Cast", "CastLike", "DequantizeLinear", "Dropout", "QuantizeLinear"), lambda call: call.array(0)
     ),
 }
 """Functions for position numbers in place of values: casts and codecs return their input."""
 
-_MOVED = _SELECTS | {
+_MOVED = SELECTS | {
     *(
         "Cast",
         "CastLike",

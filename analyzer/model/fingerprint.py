@@ -16,7 +16,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model import NOTHING, Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.content import sample_positions
 from analyzer.model.liveness import Live
 from analyzer.model.wiring import NAMED, Wiring
@@ -149,6 +149,7 @@ class _Walk(Mutable, dict=True):
                 *((function.path, function.opsets) for function in self.model.functions),
             )
         }
+        self._defaults = {function.path: function.defaults for function in self.model.functions}
         self._left = _MOST_VISITS * sum(len(graph.nodes) for graph in self.model.graphs)
 
     def follow(
@@ -160,7 +161,8 @@ class _Walk(Mutable, dict=True):
             if tensor.carrier in NAMED and tensor.occurrence == 1:
                 values[tensor.name] = self._tensor_digest(tensor)
         for node in self._order(graph):
-            if node.place in self.live.nodes and not _is_constant(node):
+            is_given = _is_constant(node) and all(name in values for name in node.outputs)
+            if node.place in self.live.nodes and not is_given:
                 self._left -= 1
                 if self._left < 0:
                     self.is_incomplete = True
@@ -208,10 +210,16 @@ class _Walk(Mutable, dict=True):
         if depth >= _DEEPEST:
             self.is_incomplete = True
             return []
-        attributes = {
-            name: _resolve(value, settings)
-            for name, value in (*node.integers.items(), *node.settings.items())
-        }
+        attributes = dict(self._defaults.get(body.path, NOTHING))
+        for tensor in body.tensors:
+            if (
+                tensor.node is None and tensor.carrier is Carrier.ATTRIBUTE_TENSOR
+            ):  # the default of an attribute
+                attributes[tensor.name.rpartition(".")[2]] = self._tensor_digest(tensor).hex()
+        for tensor in self.wiring.carried.get(node.place, ()):
+            attributes[tensor.name.rpartition(".")[2]] = self._tensor_digest(tensor).hex()
+        for name, value in (*node.integers.items(), *node.settings.items()):
+            attributes[name] = _resolve(value, settings)
         arguments = dict(zip(body.inputs, [*operands, *[b""] * len(body.inputs)], strict=False))
         key = (
             body.path,

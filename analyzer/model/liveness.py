@@ -2,9 +2,10 @@
 
 A value is live if an output can change with it. The slice follows calls into local functions and the bodies of If, Loop
 and Scan. If the condition of an If is stored, it follows only the branch taken; if the condition of a Where is stored,
-only the operand chosen. It does not follow the other factor of a product with zeros that are no parameter. Shape and
-Size read the size of a value: values that only they read are needed to run the model, but are not live. The contents of
-uncalled functions and of `training_info` are neither.
+only the operand chosen. It does not follow the other factor of a product with zeros that are no parameter, and on
+request nothing on which a value does not depend by its formula (`analyzer.model.dependence`). Shape and Size read the
+size of a value: values that only they read are needed to run the model, but are not live. The contents of uncalled
+functions and of `training_info` are neither.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 import numpy as np
 
-from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model import DEFAULT_DOMAIN, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.content import Array
+from analyzer.model.dependence import Cut, find_cuts
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MEASURES
 from analyzer.model.places import ByNode
@@ -31,6 +34,8 @@ _SELECTIVE = _ABSORBING | MEASURES
 """Operators whose values may not depend on all their inputs."""
 _DEEPEST = 12
 """Most nodes between a factor and the stored values from which it is computed."""
+_MOST_LISTED = 64
+"""Most elements of a stored value that may differ from each other, where formulas take its numbers."""
 
 
 class Live(Frozen):
@@ -45,7 +50,10 @@ class Live(Frozen):
 
 
 def find_live(
-    model: Model, wiring: Wiring, is_learned: Callable[[StoredTensor], bool] = lambda tensor: True
+    model: Model,
+    wiring: Wiring,
+    is_learned: Callable[[StoredTensor], bool] = lambda tensor: True,
+    is_drawn: Callable[[StoredTensor], bool] | None = None,
 ) -> Live:
     """Compute the backward slice from the outputs of the main graph, or of each component's main graph.
 
@@ -54,8 +62,12 @@ def find_live(
         wiring: index of the provider of each value.
         is_learned: whether a stored tensor is a parameter, which may be zeros before training. Zeros that are no
             parameter make their other factor irrelevant.
+        is_drawn: whether a stored tensor may have any numbers: a parameter, or a buffer of PyTorch. If given, values
+            that do not depend on all that their nodes read are followed only where they do.
     """
     backward = _Slice(model, wiring, is_learned)
+    if is_drawn is not None and not wiring.repeated and wiring.is_plain:
+        backward.find_cuts(is_drawn)
     for part in model.parts:
         graph = wiring.graphs.get(part.path)
         for name in graph.outputs if graph is not None else ():
@@ -93,6 +105,9 @@ class _Slice(Mutable, dict=True):
     _computed: dict[GraphPath, bytearray] = field(default_factory=dict)
     """For each graph, whether its inputs contribute to the values of each node, by position."""
 
+    _cuts: dict[GraphPath, dict[str, Cut]] = field(default_factory=dict)
+    """For each graph that has any, its values that do not depend on all that their nodes read."""
+
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
             self.nodes[graph.path] = bytearray(len(graph.nodes))
@@ -101,6 +116,47 @@ class _Slice(Mutable, dict=True):
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.model, self.wiring, _MOST_FOLDED)
+
+    def find_cuts(self, is_drawn: Callable[[StoredTensor], bool]) -> None:
+        """Find the values of each graph that do not depend on all that their nodes read."""
+        opsets = [
+            *(part.opsets for part in self.model.parts),
+            *(each.opsets for each in self.model.functions),
+        ]
+        has_axes = all(
+            version >= _ONE_AXIS for each in opsets for domain, version in each if domain == DEFAULT_DOMAIN
+        )
+        for graph in self.model.graphs:
+            known = functools.partial(self._known, graph.path, is_drawn)
+            cuts = find_cuts(
+                graph, self.wiring.providers[graph.path], known, self.is_learned, has_axes, self.wiring.calls
+            )
+            if cuts:
+                self._cuts[graph.path] = cuts
+
+    def _known(self, path: GraphPath, is_drawn: Callable[[StoredTensor], bool], name: str) -> Array | None:
+        """Return the numbers of a value that no drawn tensor provides: one number if all elements have it."""
+        provider = self.wiring.providers[path].get(name) or self.wiring.look_up(path, name)
+        if isinstance(provider, Node):
+            if provider.op_type != "ConstantOfShape" or not provider.is_standard:
+                return None
+            if any(is_drawn(tensor) for tensor in self.wiring.carried.get(provider.place, ())):
+                return None
+            found = self._evaluator.number(path, name)
+            return None if found is None else _plain(found.reshape(()))
+        if not isinstance(provider, StoredTensor) or is_drawn(provider) or not provider.numel:
+            return None
+        if provider.numel > _MOST_LISTED:
+            ends = provider.payload.at(np.array([0, provider.numel // 2, provider.numel - 1]))
+            if self.model.traffic is not None or ends is None or not bool((ends == ends[0]).all()):
+                return None
+        found = self._evaluator.value(path, name)
+        if found is None or found.dtype.kind not in "biufV":
+            return None
+        found = _plain(found)
+        if found.dtype.kind in "iu" and found.size <= _MOST_LISTED:
+            return found  # as axes, sizes and positions
+        return found.reshape(-1)[0].reshape(()) if bool((found == found.flat[0]).all()) else None
 
     def want(self, path: GraphPath, name: str) -> None:
         """Add a value, as visible from a graph, to the values to follow."""
@@ -129,7 +185,7 @@ class _Slice(Mutable, dict=True):
 
     def run(self) -> None:
         waiting, providers = self._waiting, self.wiring.providers
-        is_flat = not self.wiring.calls and not self.wiring.nested and self.wiring.is_plain
+        is_flat = not self.wiring.calls and not self.wiring.nested and self.wiring.is_plain and not self._cuts
         while waiting:
             path, name = waiting.pop()
             provider = providers[path].get(name)
@@ -193,6 +249,16 @@ class _Slice(Mutable, dict=True):
     def _follow_node(self, node: Node, name: str) -> None:
         place = node.place
         self.nodes[node.graph_path][node.position] = True
+        cut = None
+        if self._cuts and not self.is_needed:
+            cut = self._cuts.get(node.graph_path, {}).get(name)
+        if cut is not None:
+            self._unfinished.append((node, name))
+            for position in cut.nodes if cut.wanted else ():
+                self.nodes[node.graph_path][position] = True
+            for wanted_name in cut.wanted:
+                self.want(node.graph_path, wanted_name)
+            return
         body = self.wiring.calls.get(place) if self.wiring.calls else None
         nested = self.wiring.nested.get(place, ()) if self.wiring.nested else ()
         if body is not None:
@@ -380,3 +446,12 @@ class _Slice(Mutable, dict=True):
         return not depth or any(
             self._is_trained(provider.graph_path, each, depth - 1) for each in provider.inputs
         )
+
+
+_ONE_AXIS = 13
+"""Opset since which Softmax and its kin work along one axis."""
+
+
+def _plain(value: Array) -> Array:
+    """Return numbers as one of NumPy's own types: half precision and its kin as float64, bools and integers as such."""
+    return value if value.dtype.kind in "biu" else value.astype(np.float64)

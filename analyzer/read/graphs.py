@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.message import DecodeError
 
 from analyzer.errors import ModelReadError
-from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor, ValueType
+from analyzer.model import NOTHING, Carrier, Function, Graph, GraphPath, Setting, StoredTensor, ValueType
 from analyzer.model.dtypes import DType
 from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, shown, unique_label
 from analyzer.read.nodes import (
@@ -23,6 +23,7 @@ from analyzer.read.nodes import (
     discard_unknown,
     kept_metadata,
     read_attribute,
+    setting_of,
 )
 from analyzer.read.protos import FunctionProto, GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
 from analyzer.read.tensors import read_sparse, read_tensors
@@ -270,6 +271,7 @@ class _FunctionReader:
         self.nodes = NodeReader(book, self.path, in_function=True)
         self.body = _Body(book, self.nodes)
         self.defaults: list[StoredTensor] = []
+        self.settings: dict[str, Setting] = {}
         self.pending: list[Pending] = []
 
     def read(self, place: Field) -> None:
@@ -294,6 +296,9 @@ class _FunctionReader:
     def _keep_default(self, attribute: Attribute) -> None:
         """Keep the tensors in the default value of an attribute, and the positions of graphs in it."""
         book, place, messages = self.book, attribute.place, attribute.messages
+        setting = setting_of(attribute)
+        if setting is not None:
+            self.settings[book.text(attribute.name)] = setting
         inside = sum(field.end - field.at for fields in messages.values() for field in fields)
         book.nbytes[UNKNOWN] += attribute.unknown
         book.nbytes[FUNCTIONS] += place.end - place.at - attribute.unknown - inside
@@ -328,7 +333,7 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
     )
     nested = [found for item in body.pending for found in read_graphs(book, item)]
     opsets = tuple((text(each.domain) or "ai.onnx", each.version) for each in signature.opset_import)
-    return Function(domain, name, overload, body.path, opsets), [graph, *nested]
+    return Function(domain, name, overload, body.path, opsets, body.settings or NOTHING), [graph, *nested]
 
 
 def _read_signature(book: Book, place: Field) -> FunctionProto:

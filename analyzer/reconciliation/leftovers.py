@@ -494,7 +494,14 @@ def settle_dead(books: Books) -> None:
     needs all of them.
     """
     parameter_keys = {key for line in books.parameters.values() for key in line.entries}
-    live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in parameter_keys)
+    buffer_keys = {key for key, line in books.entries.items() if line.line is Line.BUFFER}
+    drawn_keys = parameter_keys | buffer_keys
+    live = find_live(
+        books.ledger.model,
+        books.ledger.wiring,
+        lambda tensor: tensor.key in parameter_keys,
+        lambda tensor: tensor.key in drawn_keys,
+    )
     zeroed = find_zeroed(books.manifest)
     follower = Follower(books)
     for parameter in books.manifest.parameters:

@@ -316,6 +316,28 @@ def test_opaque_data_may_be_parameters_and_is_judged_as_such(is_saved: bool, tmp
     assert [judge(ledger, "opaque", AtMost(limit)).status for limit in (3, 2)] == [Status.PASS, Status.FAIL]
 
 
+@pytest.mark.parametrize("is_saved", [False, True])
+@pytest.mark.parametrize(
+    ("made", "status"),
+    [
+        ("s = RandomNormal <shape = [4, 4], seed = 1.0> ()", Status.FAIL),
+        ("s = RandomNormalLike <seed = 1.0> (h)", Status.SKIP),
+        ("s = RandomNormalLike (h)", Status.PASS),
+    ],
+    ids=["a known number", "an unknown number", "noise"],
+)
+def test_opaque_data_that_a_node_makes_is_counted(
+    made: str, status: Status, is_saved: bool, tmp_path: Path
+) -> None:
+    text = f'g (float[4,3] x) => (float[4,4] y) {{ h = MatMul(x, "fc.weight") {made} y = Add(h, s) }}'
+    ledger = audit_model(save(tmp_path, text_model(text, {"fc.weight": ramp(3, 4)})))
+    ledger = save_and_load(ledger, tmp_path) if is_saved else ledger
+
+    found = judge(ledger, "opaque", AtMost(0)).status
+
+    assert found is (Status.SKIP if is_saved and status is Status.FAIL else status)
+
+
 def test_a_file_that_does_not_say_its_ir_version_has_none(tmp_path: Path) -> None:
     proto = text_model(TEXT, {"encoder.fc.weight": NAMED, "w": NAMED})
     proto.ClearField("ir_version")

@@ -3,7 +3,8 @@
 The file alone distinguishes a tensor stored twice from two tensors. Same-shaped or transposed candidates are compared
 at a few fixed positions first; the whole content is compared if these agree. Constant-filled tensors are copies only if
 their names say so (equal zero biases are different parameters), and two PyTorch names in one file are two tensors. This
-module compares tensors of one type, which must be equal; `likeness` compares different types. With several files,
+module compares tensors of one type, which must be equal; a list without a name, such as a Constant's `value_floats`,
+has no shape of its own and may hold a tensor of any shape. `likeness` compares different types. With several files,
 `duplicates` finds tensors that are one without reading their content.
 """
 
@@ -69,6 +70,7 @@ def find_copies(
     found = find_shared(plainly_named, names)
     if content != "none":
         found = _find_contents(found, names, wiring, progress, salt)
+        found = _find_flat(found, names, wiring, salt)
         found = find_alike(found, names, wiring, progress, salt)
         found = _count_rows_once(found)
     found = follow(find_named(found, names, content))
@@ -181,6 +183,43 @@ def _find_contents(
         return tuple(entries)
     return tuple(decided.get(entry.tensor.key, entry) for entry in entries)
 
+
+def _find_flat(entries: Sequence[Entry], names: Names, wiring: Wiring, salt: str) -> tuple[Entry, ...]:
+    """Mark each long vector without a name that holds the elements of a tensor of more axes, in their order."""
+    left = [
+        entry
+        for entry in entries
+        if entry.role is Role.PARAMETER and entry.copy_of is None and entry.tensor.numel >= _LEAST_FLAT
+    ]
+    flat = [entry for entry in left if len(entry.tensor.shape) == 1 and not entry.sources]
+    sizes = {(entry.tensor.dtype, entry.tensor.numel) for entry in flat}
+    others: dict[tuple[DType, int], list[Entry]] = defaultdict(list)
+    for entry in left if flat else ():
+        if len(entry.tensor.shape) > 1 and (entry.tensor.dtype, entry.tensor.numel) in sizes:
+            others[entry.tensor.dtype, entry.tensor.numel].append(entry)
+    decided: dict[Key, Entry] = {}
+    for entry in flat:
+        tensor = entry.tensor
+        candidates = others.get((tensor.dtype, tensor.numel), ())
+        few = tensor.payload.at(sample_positions(tensor.numel, salt=salt)) if candidates else None
+        if few is None or find_encoding(tensor, wiring) is not None:
+            continue
+        for other in candidates:
+            samples = other.tensor.payload.at(sample_positions(tensor.numel, salt=salt))
+            if samples is None or samples.tobytes() != few.tobytes():
+                continue
+            array, content = tensor.payload.array(), other.tensor.payload.array()
+            if array is None or content is None or is_constant_filled(array):
+                continue
+            if digest(content.reshape(-1)) == digest(array) and find_encoding(other.tensor, wiring) is None:
+                rule = "duplicated-file" if names.are_apart(entry, other) else "copy"
+                decided[tensor.key] = copy_of(entry, other, f"content:{rule}")
+                break
+    return tuple(decided.get(entry.tensor.key, entry) for entry in entries) if decided else tuple(entries)
+
+
+_LEAST_FLAT = 64
+"""Fewest elements of a vector that may hold a tensor of another shape."""
 
 _TOGETHER = 1 << 10
 """Tensors whose samples are held in memory at once."""
