@@ -1,4 +1,4 @@
-"""Biases by distance that an index picks, and sinusoids of an image: a state dict alone accounts for them.
+"""Biases by distance, picked or computed, and sinusoids of an image: a state dict alone accounts for them.
 
 The index and the sinusoids are no part of a state dict, as in LeViT, TinyViT, EfficientFormer and EdgeNeXt of timm.
 """
@@ -87,3 +87,35 @@ def test_one_other_bias_does_not_balance(exported, tmp_path):
     done = reconcile(tmp_path / "net.onnx", exported.with_suffix(".pt"))
 
     assert done.returncode == 1, done.stdout
+
+
+class Computed(torch.nn.Module):
+    """A bias that two layers compute from the logarithms of distances, as in Swin V2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+        self.up, self.down = torch.nn.Linear(2, 24), torch.nn.Linear(24, 16, bias=False)
+        places = torch.arange(1 - SIDE, SIDE) * 8 / (SIDE - 1)
+        table = torch.stack(torch.meshgrid(places, places, indexing="ij"), -1)  # (2 side - 1, 2 side - 1, 2)
+        self.register_buffer("table", table.sign() * table.abs().log1p() / np.log(8), persistent=False)
+
+    def forward(self, x):
+        bias = self.down(self.up(self.table).relu()).sigmoid().reshape(-1, 16)
+        return self.last(self.first(x) + bias)
+
+
+@pytest.mark.parametrize("off", [0.0, 0.01])
+def test_a_bias_may_be_computed_from_logarithms_of_distances(tmp_path, off):
+    torch.manual_seed(0)
+    net = Computed().eval()
+    path = tmp_path / "net.onnx"
+    torch.save(net.state_dict(), path.with_suffix(".pt"))
+    net.table[2, 3, 1] += off
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, (torch.randn(1, (2 * SIDE - 1) ** 2, 16),), path, dynamo=False)
+
+    done = reconcile(path, path.with_suffix(".pt"))
+
+    assert done.returncode == (1 if off else 0), done.stdout

@@ -115,6 +115,20 @@ def sinusoids_of_image(rows: int, columns: int) -> Array:
     return np.moveaxis(np.concatenate(halves_of, axis=-1), -1, 0)
 
 
+def logarithms(rows: int, columns: int) -> Array:
+    """Return Swin V2's table (rows, columns, 2): signed logarithms, in base 8, of distances that are 8 at the end."""
+    places = np.meshgrid(np.arange(1 - rows, rows), np.arange(1 - columns, columns), indexing="ij")
+    eighths = [8 * place / (count - 1) for place, count in zip(places, (rows, columns), strict=True)]
+    return np.stack([np.sign(each) * np.log1p(np.abs(each)) / np.log(8) for each in eighths], axis=-1)
+
+
+def logarithms_of_pairs(side: int) -> Array:
+    """Return the table of timm's Swin V2, (pairs, 2): signed logarithms of one plus the distances of two positions."""
+    row, column = np.divmod(np.arange(side * side), side)
+    distances_of = [(each[:, None] - each).reshape(-1) for each in (row, column)]
+    return np.stack([np.sign(each) * np.log1p(np.abs(each)) for each in distances_of], axis=-1)
+
+
 def padded(row: int) -> Array:
     """Return fairseq's table: sines, then cosines, and zeros in the row of the padding position."""
     table = np.concatenate([np.sin(angles(40, 32)), np.cos(angles(40, 32))], axis=1)
@@ -182,6 +196,9 @@ TABLES = {
     "sinusoids of a grid": sinusoids_of_grid(4, 6),
     "sinusoids of an image": sinusoids_of_image(9, 12),
     "sinusoids of a large image": sinusoids_of_image(40, 40),
+    "logarithms of distances": logarithms(8, 8),
+    "logarithms of distances in a flat window": logarithms(4, 4)[2:-2],
+    "logarithms of pairs": logarithms_of_pairs(7),
     "positions with padding": padded(1),
     "distances to both sides": counted_down(11, -11),
     "more distances to one side": counted_down(5, -20),
@@ -651,3 +668,16 @@ def test_waves_at_the_middles_of_a_pictures_patches_are_a_table(wave):
     assert is_known_table(table)
     table[7, 2] += np.float32(0.01)
     assert not is_known_table(table)
+
+
+@pytest.mark.parametrize("change", ["one number", "another base", "another order"])
+def test_other_logarithms_count_in_full(change: str) -> None:
+    table = logarithms(8, 8)
+    if change == "one number":
+        table[3, 4, 1] *= 1.01
+    elif change == "another base":
+        table *= 1.3
+    else:
+        table[:, [2, 6], 1] = table[:, [6, 2], 1]
+
+    assert count_free(table.astype("f4")) == table.size

@@ -3,12 +3,13 @@
 The values alone decide, and a table qualifies only if few numbers describe all of it: trained weights cannot have its
 form. Sources: Vaswani et al. 2017 (arXiv:1706.03762, section 3.5, sinusoids), Su et al. 2021 (arXiv:2104.09864,
 equation 15, rotary frequencies), Press et al. 2021 (arXiv:2108.12409, section 3, slopes), Liu et al. 2021
-(arXiv:2103.14030, shifted windows).
+(arXiv:2103.14030, shifted windows), Liu et al. 2022 (arXiv:2111.09883, logarithms of distances).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -155,6 +156,7 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
         or is_sloped(values, slack, step)
         or are_slopes(values, slack)
         or is_sinusoidal(values, slack)
+        or are_log_distances(values)
     )
 
 
@@ -199,6 +201,40 @@ def is_coordinates(values: Reals) -> bool:
 
 _MOST_COORDINATES = 8
 """Most axes that a tensor has in practice."""
+
+
+def are_log_distances(values: Reals) -> bool:
+    """Whether the two halves along an axis are logarithms of distances in a grid: of rows, and of columns.
+
+    The logarithm is of one plus a distance, which has its sign back; or in base 8, of a distance that is 8 at the end
+    of the window (Liu et al. 2022, arXiv:2111.09883, equation 4, and the authors' implementation, Swin V2).
+    """
+    if values.ndim < 2 or 2 not in values.shape or values.size < _LEAST_PAIRS:
+        return False
+    for unit, base in ((1.0, 1.0), *((8.0 / side, math.log(8)) for side in range(1, _LONGEST_SIDE))):
+        if _whole_distances(values.reshape(-1)[:_LEAST_PAIRS], unit, base) is None:
+            continue
+        whole = _whole_distances(values, unit, base)
+        if whole is not None:
+            halves = [np.moveaxis(whole, axis, 0) for axis, length in enumerate(values.shape) if length == 2]
+            return any(
+                all(counts_one_axis(part) or are_distances(part.astype(np.int64)) for part in parts)
+                for parts in halves
+            )
+    return False
+
+
+def _whole_distances(values: Reals, unit: float, base: float) -> Reals | None:
+    """Return the whole distances of which signed logarithms were taken; None if they are none."""
+    distances = np.sign(values) * np.expm1(np.abs(values) * base) / unit
+    whole: Reals = np.rint(distances)
+    return whole if np.allclose(distances, whole, rtol=1e-5, atol=1e-4) else None
+
+
+_LEAST_PAIRS = 18
+"""Fewest numbers of such a table: a window of 2 x 2."""
+
+_LONGEST_SIDE = 65
 
 
 def counts_one_axis(values: Reals) -> bool:

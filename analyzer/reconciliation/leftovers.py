@@ -143,6 +143,9 @@ def settle_fillers(books: Books) -> None:
         if zeroed and _is_zero_factor(books, entry, zeroed):
             books.settle(entry, Line.ADDED, "content:zeros-of-program")
             continue
+        if not is_left and _is_table_of_data(books, entry):
+            books.settle(entry, Line.ADDED, "content:table")
+            continue
         is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) or _is_cache(entry)
         if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
             continue
@@ -236,6 +239,27 @@ _LEAST_SLOPES = 3
 def _is_cache(entry: Entry) -> bool:
     """Whether only an operator's slot tells that an entry is a buffer: attention's tables of cosines and sines."""
     return entry.role is Role.BUFFER and entry.evidence is Evidence.STRUCTURE and not entry.sources
+
+
+def _is_table_of_data(books: Books, entry: Entry) -> bool:
+    """Whether an entry is a known table that is only the data of products with weights of PyTorch (Swin V2)."""
+    if (
+        entry.sources
+        or entry.role not in (Role.PARAMETER, Role.CONSTANT)
+        or entry.tensor.numel > _MOST_FILLER
+    ):
+        return False
+    wiring = books.ledger.wiring
+    readers = wiring.readers(entry.tensor, past=_SAME)
+    if not readers or not all(_is_operand(reader) and not reader.slot for reader in readers):
+        return False
+    weights = [wiring.find(reader.node.graph_path, reader.node.inputs[1]) for reader in readers]
+    held = {key for settled in books.parameters.values() for key in settled.entries}
+    if not all(isinstance(weight, StoredTensor) and weight.key in held for weight in weights):
+        return False
+    array = books.contents.array(entry)
+    is_real = array is not None and array.dtype.kind == "f" and books.contents.encoding(entry) is None
+    return is_real and array is not None and not is_constant_filled(array) and _is_table(array)
 
 
 def _is_computed_table(books: Books, entry: Entry, array: Array) -> bool:
