@@ -45,7 +45,8 @@ def lake(folder: Path) -> Head:
     """Return the document of a survey."""
     tables = [LakeTable(table="models", rows=3), LakeTable(table="tensors", rows=2_000)]
     counts = {"models": 3, "unreadable": 1, "read": 2, "kept": 1, "shards": 2, "written": 1, "bytes": 4096}
-    return LakeDocument(tool=Tool(version="1"), lake="a/lake", tables=tables, **counts)
+    error = "b.onnx: no ONNX model"
+    return LakeDocument(tool=Tool(version="1"), lake="a/lake", tables=tables, first_error=error, **counts)
 
 
 def read(make: Callable[[Path], Report]) -> Callable[[Path], Head]:

@@ -7,6 +7,7 @@ parameters, and no node with a scope inside it. Other absent parameters are `mis
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -514,18 +515,19 @@ def settle_not_compared(books: Books) -> None:
 def settle_dead(books: Books) -> None:
     """Settle parameters as `dead` if no output depends on their tensors: the model computes with something else.
 
-    A parameter that PyTorch's program does not read, or multiplies by zeros, may be idle. A parameter in several pieces
-    needs all of them.
+    A parameter that PyTorch's program does not read, or multiplies by zeros, may be idle, and so may a recurrent cell's
+    weight of the state, which is zeros in a first step. A parameter in several pieces needs all of them.
     """
     parameter_keys = {key for line in books.parameters.values() for key in line.entries}
     buffer_keys = {key for key, line in books.entries.items() if line.line is Line.BUFFER}
     drawn_keys = parameter_keys | buffer_keys
-    live = find_live(
-        books.ledger.model,
-        books.ledger.wiring,
-        lambda tensor: tensor.key in parameter_keys,
-        lambda tensor: tensor.key in drawn_keys,
+    find = functools.partial(
+        find_live, books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in parameter_keys
     )
+    live = find(lambda tensor: tensor.key in drawn_keys)
+    names = {name for parameter in books.manifest.parameters for name in parameter.names}
+    of_states = {name for name in names if _OF_STATE in name and name.replace(_OF_STATE, _OF_INPUT) in names}
+    reached = find().tensors if of_states else live.tensors
     zeroed = find_zeroed(books.manifest)
     follower = Follower(books)
     for parameter in books.manifest.parameters:
@@ -535,7 +537,8 @@ def settle_dead(books: Books) -> None:
         if parameter.name in zeroed:
             continue
         pieces = {piece.key for piece in settled.pieces}
-        dead = {key for key in (*pieces, *settled.entries) if key not in live.tensors}
+        tensors = live.tensors if of_states.isdisjoint(parameter.names) else reached
+        dead = {key for key in (*pieces, *settled.entries) if key not in tensors}
         is_dead = bool(pieces & dead) if len(pieces) > 1 else dead.issuperset(settled.entries)
         if not is_dead and len(parameter.shape) > 1 and len(pieces) == len(settled.entries) == 1:
             is_dead = is_cut_off(follower, live, books.entry(settled.pieces[0].key), settled.pieces[0])
@@ -545,6 +548,10 @@ def settle_dead(books: Books) -> None:
         books.parameters[parameter.name] = replace(settled, line=Line.DEAD, chain=chain)
         for key in dead & books.entries.keys():
             books.entries[key] = replace(books.entries[key], line=Line.DEAD)
+
+
+_OF_STATE, _OF_INPUT = "weight_hh", "weight_ih"
+"""PyTorch's names for the weights of a recurrent layer's state and of its input."""
 
 
 def mark_ties(books: Books) -> None:

@@ -28,8 +28,8 @@ def factory():
 
 @pytest.fixture
 def turned(tmp_path: Path) -> Path:
-    (tmp_path / "net.py").write_text(FACTORY)
-    done = run_here("export", "net:factory", "-o", "out", cwd=tmp_path)
+    (tmp_path / "two_outputs.py").write_text(FACTORY)
+    done = run_here("export", "two_outputs:factory", "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     path = tmp_path / "out" / "model.onnx"
     model = onnx.load(path)
