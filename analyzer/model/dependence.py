@@ -3,8 +3,8 @@
 Each node with a formula in this module is joined with the nodes before it into one expression of a few values. The
 expression is computed with drawn numbers, of both signs and of sizes from 1e-3 to 1e10, in tensors of as many axes as
 the values have. Then one value at a time is drawn anew: a result that stays the same in every draw does not depend on
-this value. That covers x - x, a clip to one number, a factor of 0 and a softmax along an axis of length 1, whatever
-nodes they consist of.
+this value. That covers x - x, a clip to one number and a factor of 0, whatever nodes they consist of. What a softmax or
+a normalization takes from all numbers of a row alike is lost in PyTorch too: these have stand-ins that keep it.
 
 Expressions of one form are computed once, so that the layers of a model share their answers. Everything without a
 formula, or that cannot be computed with drawn shapes, counts as dependent on all that it reads.
@@ -538,9 +538,11 @@ def _cumsum(call: Call) -> _Numbers:
 
 
 def _softmax(call: Call) -> _Numbers:
-    data, axis = _operand(call, 0), call.node.integers.get("axis", -1)
-    powers = np.exp(data - data.max(axis=axis, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
+    """Stand-in without shares: a bias that all numbers of a row have in common is lost in PyTorch too."""
+    return np.exp(np.minimum(_operand(call, 0), _MOST_POWER))
+
+
+_MOST_POWER = 50.0
 
 
 def _hardmax(call: Call) -> _Numbers:
@@ -583,18 +585,12 @@ def _affine(call: Call, data: _Numbers, scale: int) -> Array:
 
 
 def _layer_norm(call: Call) -> _Numbers:
-    data = _operand(call, 0)
-    first = call.node.integers.get("axis", -1)
-    axes = tuple(range(first % data.ndim, data.ndim))
-    data = data - data.mean(axis=axes, keepdims=True)
-    return _affine(call, data / np.sqrt((data**2).mean(axis=axes, keepdims=True) + 1e-5), 1)
+    """Stand-in that keeps the mean and the size, which are lost in PyTorch too."""
+    return _affine(call, _operand(call, 0), 1)
 
 
 def _rms_norm(call: Call) -> _Numbers:
-    data = _operand(call, 0)
-    first = call.node.integers.get("axis", -1)
-    axes = tuple(range(first % data.ndim, data.ndim))
-    return np.asarray(data / np.sqrt((data**2).mean(axis=axes, keepdims=True) + 1e-5) * _operand(call, 1))
+    return np.asarray(_operand(call, 0) * _operand(call, 1))
 
 
 def _skip_norm(call: Call) -> _Numbers:
@@ -707,7 +703,7 @@ _FORMULAS: Mapping[str, Callable[[Call], Array]] = {
     "IsInf": _scalar(lambda x, _: np.zeros(x.shape, bool)),
     "IsNaN": _scalar(lambda x, _: np.zeros(x.shape, bool)),
     "LeakyRelu": _scalar(lambda x, node: np.where(x < 0, _float(node, "alpha", 0.01) * x, x)),
-    "LogSoftmax": lambda call: np.log(_softmax(call)),
+    "LogSoftmax": lambda call: _operand(call, 0),
     "Mish": _scalar(lambda x, _: x * np.tanh(np.logaddexp(0, x))),
     "PRelu": lambda call: np.where(
         _operand(call, 0) < 0, _operand(call, 0) * _operand(call, 1), _operand(call, 0)
@@ -738,6 +734,24 @@ _FORMULAS: Mapping[str, Callable[[Call], Array]] = {
     "Trilu": _trilu,
 }
 """Function that computes each operator."""
+
+_REDUCTIONS = ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Sum", "SumSquare")
+
+
+def _bent(kernel: Callable[[Call], Array]) -> Callable[[Call], Array]:
+    """Return a stand-in for a sum, a mean, a norm or a maximum, for which x - mean(x) and x / norm(x) are ordinary."""
+
+    def compute(call: Call) -> Array:
+        found: _Numbers = kernel(call)
+        return np.asarray(found / 2 + found * np.abs(found) / 16)
+
+    return compute
+
+
+_FORMULAS = {
+    **_FORMULAS,
+    **{name: _bent(_FORMULAS[name]) for each in _REDUCTIONS if (name := f"Reduce{each}") in _FORMULAS},
+}
 
 _DOMAINS = frozenset({"", DEFAULT_DOMAIN, "com.microsoft"})
 
