@@ -669,7 +669,7 @@ _AS_STORED = frozenset(
 )
 """Operators that are computed from drawn numbers as from stored ones."""
 
-_FORMULAS: Mapping[str, Callable[[Call], Array]] = {
+_PLAIN: Mapping[str, Callable[[Call], Array]] = {
     **{name: KERNELS[name] for name in _AS_STORED},
     **_NORMS,
     **_LINEAR,
@@ -733,7 +733,7 @@ _FORMULAS: Mapping[str, Callable[[Call], Array]] = {
     "ThresholdedRelu": _scalar(lambda x, node: np.where(x > _float(node, "alpha", 1), x, 0)),
     "Trilu": _trilu,
 }
-"""Function that computes each operator."""
+"""Function that computes each operator, but for reductions."""
 
 _REDUCTIONS = ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Sum", "SumSquare")
 
@@ -748,10 +748,11 @@ def _bent(kernel: Callable[[Call], Array]) -> Callable[[Call], Array]:
     return compute
 
 
-_FORMULAS = {
-    **_FORMULAS,
-    **{name: _bent(_FORMULAS[name]) for each in _REDUCTIONS if (name := f"Reduce{each}") in _FORMULAS},
+_FORMULAS: Mapping[str, Callable[[Call], Array]] = {
+    **_PLAIN,
+    **{name: _bent(_PLAIN[name]) for each in _REDUCTIONS if (name := f"Reduce{each}") in _PLAIN},
 }
+"""Function that computes each operator."""
 
 _DOMAINS = frozenset({"", DEFAULT_DOMAIN, "com.microsoft"})
 
