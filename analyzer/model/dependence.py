@@ -545,14 +545,6 @@ def _softmax(call: Call) -> _Numbers:
 _MOST_POWER = 50.0
 
 
-def _hardmax(call: Call) -> _Numbers:
-    data, axis = _operand(call, 0), call.node.integers.get("axis", -1)
-    places = np.expand_dims(data.argmax(axis=axis), axis)
-    found = np.zeros(data.shape)
-    np.put_along_axis(found, places, 1.0, axis)
-    return found
-
-
 def _reduce(function: Callable[[Any, Any], Any]) -> Callable[[Call], Array]:
     def apply(call: Call) -> _Numbers:
         data, axes = _operand(call, 0), call.ints(1, "axes")
@@ -584,15 +576,6 @@ def _affine(call: Call, data: _Numbers, scale: int) -> Array:
     return np.asarray(found if shift is None else found + shift)
 
 
-def _layer_norm(call: Call) -> _Numbers:
-    """Stand-in that keeps the mean and the size, which are lost in PyTorch too."""
-    return _affine(call, _operand(call, 0), 1)
-
-
-def _rms_norm(call: Call) -> _Numbers:
-    return np.asarray(_operand(call, 0) * _operand(call, 1))
-
-
 def _skip_norm(call: Call) -> _Numbers:
     total = _operand(call, 0) + _operand(call, 1)
     extra = _optional(call, 4)
@@ -605,7 +588,10 @@ def _batch_norm(call: Call) -> _Numbers:
 
 
 def _product(call: Call) -> _Numbers:
-    """Stand-in for products and convolutions, and for norms of groups: each has the zeros of a plain product."""
+    """Stand-in for products, convolutions and norms: each has the zeros of a plain product.
+
+    A norm takes away the mean and the size, which are lost in PyTorch too.
+    """
     return _affine(call, _operand(call, 0), 1)
 
 
@@ -642,9 +628,9 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 _NORMS: Mapping[str, Callable[[Call], Array]] = {
     "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm,
-    "SimplifiedLayerNormalization": _rms_norm,
+    "LayerNormalization": _product,
+    "RMSNormalization": _product,
+    "SimplifiedLayerNormalization": _product,
 }
 
 _LINEAR: Mapping[str, Callable[[Call], Array]] = {
@@ -698,7 +684,7 @@ _PLAIN: Mapping[str, Callable[[Call], Array]] = {
     "HardSigmoid": _scalar(
         lambda x, node: np.clip(_float(node, "alpha", 0.2) * x + _float(node, "beta", 0.5), 0, 1)
     ),
-    "Hardmax": _hardmax,
+    "Hardmax": _softmax,
     "HardSwish": _scalar(lambda x, _: x * np.clip(x / 6 + 0.5, 0, 1)),
     "IsInf": _scalar(lambda x, _: np.zeros(x.shape, bool)),
     "IsNaN": _scalar(lambda x, _: np.zeros(x.shape, bool)),

@@ -173,6 +173,20 @@ def library_function(file: Tampered) -> None:
     file.end(file.add("Mul", OLD, all_same))
 
 
+def library_function_in_a_local_one(file: Tampered) -> None:
+    """The same, where a function of the file calls exp."""
+    version = next(each.version for each in file.model.opset_import if not each.domain)
+    values = np.linspace(-3, 3, 64, dtype=np.float32)
+    stored = helper.make_node("Constant", [], ["v"], value=numpy_helper.from_array(values))
+    body = [stored, helper.make_node("Exp", ["v"], ["e"])]
+    opsets = [helper.make_opsetid("", version)]
+    file.model.functions.append(helper.make_function("own", "Powers", [], ["e"], body, opsets))
+    file.model.opset_import.append(helper.make_opsetid("own", 1))
+    is_same = file.add("Equal", file.add("Powers", domain="own"), file.number(np.exp(values)))
+    all_same = file.add("ReduceMin", file.add("Cast", is_same, to=TensorProto.FLOAT), keepdims=0)
+    file.end(file.add("Mul", OLD, all_same))
+
+
 def last_digit_of_a_library_function(file: Tampered) -> None:
     value = np.float32(0.7)
     none = file.add("Sub", file.add("Exp", file.number(value)), file.number(np.exp(value)))
@@ -230,6 +244,7 @@ def tamper(exports: Exports, folder: Path, change: Callable[[Tampered], None], *
         less_than_single,
         division_by_zero,
         library_function,
+        library_function_in_a_local_one,
         last_digit_of_a_library_function,
         polynomial_of_a_size,
         cast_with_another_number,

@@ -34,37 +34,12 @@ _SMOOTH = frozenset(
 """Operators that make no decision of a size: any other one may turn it into one."""
 _INEXACT = frozenset(
     {
-        *(
-            "Acos",
-            "Acosh",
-            "Asin",
-            "Asinh",
-            "Atan",
-            "Atanh",
-            "Celu",
-            "Cos",
-            "Cosh",
-            "Elu",
-            "Erf",
-            "Exp",
-            "Gelu",
-        ),
-        *(
-            "Log",
-            "LogSoftmax",
-            "Mish",
-            "Pow",
-            "Selu",
-            "Sigmoid",
-            "Sin",
-            "Sinh",
-            "Softmax",
-            "Softplus",
-            "Swish",
-        ),
-        *("Tan", "Tanh", "Conv", "Einsum", "Gemm", "LayerNormalization", "MatMul", "ReduceMean", "ReduceSum"),
-        *("BatchNormalization", "CumSum", "GroupNormalization", "InstanceNormalization", "LpNormalization"),
-        *("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare", "RMSNormalization"),
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh"),
+        *("Celu", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Pow", "Selu", "Sigmoid", "Softplus", "Swish"),
+        *("Conv", "CumSum", "Einsum", "Gemm", "LogSoftmax", "MatMul", "Softmax"),
+        *("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum"),
+        *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"),
+        *("LpNormalization", "RMSNormalization", "ReduceSumSquare"),
     }
 )
 """Operators whose result is another number on another machine: functions of libraries, and sums in any order."""
@@ -440,13 +415,12 @@ class File(Mutable, dict=True):
             UnknownError: the node makes of them what rounding may change: a truth, an integer, or a difference of which
                 no digits are left.
         """
-        if (
-            node.op_type == "Constant"
-            or node.place in self._inside
-            or not all(map(is_known, values_of(results)))
-        ):
+        if node.op_type == "Constant" or not all(map(is_known, values_of(results))):
             return
         is_real = any(np.asarray(value).dtype.kind == "f" for value in values_of(results))
+        if node.place in self._inside or (node.domain, node.op_type, node.overload) in self._functions:
+            self._inexact.update(filter(None, node.outputs if is_real else ()))
+            return  # the nodes of a body were followed one by one
         doubtful = [name for name in node.inputs if name in self._inexact]
         if doubtful and (not is_real or node.op_type in _STEPWISE):
             if not self._is_settled(node, scope, results, doubtful):
