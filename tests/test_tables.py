@@ -104,6 +104,14 @@ def sinusoids_of_grid(rows: int, columns: int) -> Array:
     return np.concatenate([np.sin(column), np.cos(column), np.sin(row), np.cos(row)], axis=1)
 
 
+def sinusoids_of_volume(*sides: int) -> Array:
+    """Return vit-pytorch's table of a video's positions: sines and cosines of each axis, filled up with zeros."""
+    places = [place.ravel() for place in np.indices(sides)]
+    turned = [np.outer(place, frequencies(10)) for place in reversed(places)]
+    waves = np.concatenate([function(each) for each in turned for function in (np.sin, np.cos)], axis=1)
+    return np.pad(waves, ((0, 0), (0, 4)))
+
+
 def sinusoids_of_image(rows: int, columns: int) -> Array:
     """Return DETR's table (channels, rows, columns): normalized rows, then columns; sines and cosines in turn."""
     halves_of = []
@@ -195,6 +203,7 @@ TABLES = {
     "places of a grid": rotary_grid(4, 7),
     "sinusoids of a grid": sinusoids_of_grid(4, 6),
     "sinusoids of an image": sinusoids_of_image(9, 12),
+    "sinusoids of a video": sinusoids_of_volume(8, 5, 6),
     "sinusoids of a large image": sinusoids_of_image(40, 40),
     "logarithms of distances": logarithms(8, 8),
     "logarithms of distances in a flat window": logarithms(4, 4)[2:-2],

@@ -545,19 +545,6 @@ def _softmax(call: Call) -> _Numbers:
 _MOST_POWER = 50.0
 
 
-def _reduce(function: Callable[[Any, Any], Any]) -> Callable[[Call], Array]:
-    def apply(call: Call) -> _Numbers:
-        data, axes = _operand(call, 0), call.ints(1, "axes")
-        reduced = tuple(axes) if axes else () if call.node.integers.get("noop_with_empty_axes") else None
-        found = np.asarray(function(data, reduced))
-        if call.node.integers.get("keepdims", 1):
-            return found
-        gone = tuple(range(data.ndim)) if reduced is None else reduced
-        return np.squeeze(found, gone)
-
-    return apply
-
-
 def _extreme(function: Callable[..., Any]) -> Callable[[Call], Array]:
     def apply(call: Call) -> _Numbers:
         settings = call.node.integers
@@ -649,8 +636,31 @@ _LINEAR: Mapping[str, Callable[[Call], Array]] = {
 _AS_STORED = frozenset(
     {"Abs", "Add", "And", "Ceil", "Concat", "Cos", "Div", "Exp", "Expand", "Flatten", "Floor"}
     | {"Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "Max", "Min"}
-    | {"Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin"}
-    | {"ReduceSum", "Relu", "Reshape", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt"}
+    | {
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "Pow",
+        "Reciprocal",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceMax",
+        "ReduceMean",
+    }
+    | {
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "Relu",
+        "Reshape",
+        "Round",
+        "Sigmoid",
+        "Sign",
+    }
+    | {"Sin", "Softplus", "Sqrt"}
     | {"Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze", "Where", "Xor"}
 )
 """Operators that are computed from drawn numbers as from stored ones."""
@@ -697,10 +707,6 @@ _PLAIN: Mapping[str, Callable[[Call], Array]] = {
     "ParametricSoftplus": _scalar(
         lambda x, node: _float(node, "alpha", 1) * np.logaddexp(0, _float(node, "beta", 1) * x)
     ),
-    "ReduceL1": _reduce(lambda x, axes: np.abs(x).sum(axis=axes, keepdims=True)),
-    "ReduceL2": _reduce(lambda x, axes: np.sqrt((x**2).sum(axis=axes, keepdims=True))),
-    "ReduceProd": _reduce(lambda x, axes: np.prod(x, axis=axes, keepdims=True)),
-    "ReduceSumSquare": _reduce(lambda x, axes: (x**2).sum(axis=axes, keepdims=True)),
     "Reshape": _reshape,
     "ScaledTanh": _scalar(lambda x, node: _float(node, "alpha", 1) * np.tanh(_float(node, "beta", 1) * x)),
     "Shrink": _scalar(

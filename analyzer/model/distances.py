@@ -2,10 +2,11 @@
 
 Attention over a picture adds a learned bias for the distance between two positions, which an index (queries, keys)
 picks: Liu et al. 2021 (arXiv:2103.14030, section 3.2, Swin: rows and columns with a sign), Bao et al. 2021
-(arXiv:2106.08254, BEiT: with a class token), Graham et al. 2021 (arXiv:2104.01136, section 3.4, LeViT: without a sign,
-perhaps with fewer queries), Wu et al. 2022 (arXiv:2207.10666, TinyViT), d'Ascoli et al. 2021 (arXiv:2103.10697,
-ConViT: distances and their squares). The sizes of the grid describe such an index. On a line, distances are often
-clipped: Shaw et al. 2018 (arXiv:1803.02155, section 3.2), He et al. 2020 (arXiv:2006.03654, equation 3, DeBERTa).
+(arXiv:2106.08254, BEiT: with a class token), Darcet et al. 2023 (arXiv:2309.16588: with registers), Graham et al. 2021
+(arXiv:2104.01136, section 3.4, LeViT: without a sign, perhaps with fewer queries), Wu et al. 2022 (arXiv:2207.10666,
+TinyViT), d'Ascoli et al. 2021 (arXiv:2103.10697, ConViT: distances and their squares). The sizes of the grid describe
+such an index. On a line, distances are often clipped: Shaw et al. 2018 (arXiv:1803.02155, section 3.2), He et al. 2020
+(arXiv:2006.03654, equation 3, DeBERTa).
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def are_distances(values: Integers) -> bool:
     """Whether integers (queries, keys), perhaps flattened, number the distances between positions of one grid.
 
     Rows and columns count with a sign or without. Numbers follow the order in which distances first occur, or are a
-    multiple of the rows plus a multiple of the columns plus a constant. A class token before the positions has three
-    numbers of its own: to the positions, from them, and to itself. In three axes, each part along the first or the last
-    one is such an index, as one for the rows and one for the columns; or the squares of the distances. On a line,
-    numbers count up or down by ones with the distance, perhaps only up to a largest or a smallest one.
+    multiple of the rows plus a multiple of the columns plus a constant. A class token or registers before or after the
+    positions have three numbers of their own: to the positions, from them, and to themselves. In three axes, each part
+    along the first or the last one is such an index, as one for the rows and one for the columns; or the squares of the
+    distances. On a line, numbers count up or down by ones with the distance, with a sign or without, perhaps only up to
+    a largest or a smallest one.
 
     >>> row, column = np.divmod(np.arange(6), 3)
     >>> rows, columns = row[:, None] - row, column[:, None] - column
@@ -56,21 +58,37 @@ def are_distances(values: Integers) -> bool:
         return False
     if _are_of_line(values) or _are_of_grid(values):
         return True
-    has_token = bool((values[0, 1:] == values[0, 1]).all() and (values[1:, 0] == values[1:2, 0]).all())
-    return has_token and values.shape[1] > _LEAST and _are_of_grid(values[1:, 1:])
+    return any(map(_are_beside_tokens, (values, values[::-1, ::-1])))
+
+
+def _are_beside_tokens(values: Integers) -> bool:
+    """Whether all but the first few positions are those of a grid, and the first have three numbers of their own."""
+    count = int((values[-1] == values[-1, 0]).argmin())  # numbers of different distances follow
+    tokens, rest = values[:count], values[count:]
+    parts = (tokens[:, :count], tokens[:, count:], rest[:, :count])
+    is_beside = count > 0 and rest.size > 0 and all(bool((part == part.flat[0]).all()) for part in parts)
+    return is_beside and rest.shape[1] - count >= _LEAST and _are_of_grid(rest[:, count:])
 
 
 def _are_of_line(values: Integers) -> bool:
     rows, columns = values.shape
     by_distance = np.concatenate([values[::-1, 0], values[0, 1:]])  # (rows + columns - 1,)
-    steps = np.diff(by_distance)
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    if not np.array_equal(by_distance[distance + rows - 1], values):
+        return False
+    before, after = by_distance[rows - 1 :: -1], by_distance[rows - 1 :]
+    shared = min(before.size, after.size)
+    is_unsigned = np.array_equal(before[:shared], after[:shared])
+    return _count(by_distance) or (is_unsigned and _count(max(before, after, key=len)))
+
+
+def _count(numbers: Integers) -> bool:
+    """Whether numbers count up or down by ones, except perhaps the first and the last ones, which stay the same."""
+    steps = np.diff(numbers)
     counted = np.flatnonzero(steps)
     if not counted.size or counted[-1] - counted[0] + 1 != counted.size or abs(steps[counted[0]]) != 1:
         return False
-    if not bool((steps[counted] == steps[counted[0]]).all()):
-        return False
-    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    return np.array_equal(by_distance[distance + rows - 1], values)
+    return bool((steps[counted] == steps[counted[0]]).all())
 
 
 def _are_of_grid(values: Integers) -> bool:

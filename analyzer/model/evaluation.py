@@ -669,6 +669,18 @@ def _shape(call: Call) -> Array:
     return np.asarray(shape[settings.get("start", 0) : settings.get("end", len(shape))], dtype=np.int64)
 
 
+def _size(values: Any, **options: Any) -> Any:
+    return np.abs(values).sum(**options)
+
+
+def _squares(values: Any, **options: Any) -> Any:
+    return np.square(values).sum(**options)
+
+
+def _length(values: Any, **options: Any) -> Any:
+    return np.sqrt(_squares(values, **options))
+
+
 def _reduce(function: Callable[..., Any]) -> Callable[[Call], Array]:
     def apply(call: Call) -> Array:
         data, axes = call.array(0), call.ints(1, "axes")
@@ -723,10 +735,14 @@ KERNELS: Mapping[str, Callable[[Call], Array]] = {
     "QuantizeLinear": _quantize,
     "Range": _range,
     "Reciprocal": _unary(lambda value: 1 / value),
+    "ReduceL1": _reduce(_size),
+    "ReduceL2": _reduce(_length),
     "ReduceMax": _reduce(np.max),
     "ReduceMean": _reduce(np.mean),
     "ReduceMin": _reduce(np.min),
+    "ReduceProd": _reduce(np.prod),
     "ReduceSum": _reduce(np.sum),
+    "ReduceSumSquare": _reduce(_squares),
     "Reshape": _reshape,
     "Resize": _resize,
     "Relu": _unary(lambda value: np.maximum(value, 0)),

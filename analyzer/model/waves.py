@@ -53,13 +53,25 @@ class _Solved(Frozen):
 def are_solved_waves(waves: Reals, slack: float) -> bool:
     """Whether a table is sines and cosines of positions, of one amplitude and a series of frequencies.
 
-    Positions are 0, 1, 2, ...; or distances, which count down past 0; or the positions of a grid, of which each column
-    counts one axis. One row may be zero: that of padding.
+    Positions are 0, 1, 2, ...; or distances, which count down past 0; or the positions of a grid of two or three axes,
+    of which each column counts one. One row may be zero: that of padding.
     """
     if len(waves) < _LEAST_POSITIONS or not waves.size or not bool(np.isfinite(waves).all()):
         return False
+    filled = np.flatnonzero(waves.any(axis=0))
+    waves = waves[:, filled] if filled.size else waves  # columns of zeros fill up a width
     return _are_of_a_line(waves, slack) or any(
-        all(part.shape[1] and _are_of_a_line(part, slack) for part in parts) for parts in grids(waves)
+        all(part.shape[1] and _are_of_a_plane(part, slack) for part in parts) for parts in grids(waves)
+    )
+
+
+def _are_of_a_plane(waves: Reals, slack: float) -> bool:
+    """Whether columns count one axis of a grid, or two: the positions of a video have three."""
+    return _are_of_a_line(waves, slack) or (
+        len(waves) >= _LEAST_POSITIONS
+        and any(
+            all(part.shape[1] and _are_of_a_line(part, slack) for part in parts) for parts in grids(waves)
+        )
     )
 
 

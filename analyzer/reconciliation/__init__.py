@@ -21,6 +21,7 @@ from analyzer.reconciliation.blocked import find_tiles, mark_tiles
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.changed import settle_changed
 from analyzer.reconciliation.contents import Contents, Originals
+from analyzer.reconciliation.cosines import match_unit_rows
 from analyzer.reconciliation.factors import match_layer_scale, match_moved_gain
 from analyzer.reconciliation.leftovers import (
     mark_ties,
@@ -114,6 +115,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_folded_pointwise,
     match_added_rows,
     match_standardized,
+    match_unit_rows,
     match_layer_scale,
     match_by_reader,
     match_by_shape,

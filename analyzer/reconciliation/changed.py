@@ -20,11 +20,14 @@ from analyzer.account.opaque import count_rounded
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.content import Array
+from analyzer.model.distances import are_distances
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import RECODES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import is_geometric
+from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
+from analyzer.reconciliation.cosines import is_divided_by_length
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
 from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, find_upstream, keeps_values
 from analyzer.reconciliation.pointwise import is_offset
@@ -244,7 +247,7 @@ def _find_change(
             and not _is_own_formula(books, tensor, changes)
             and not _is_reverted(books, entry, meeting)
         ):
-            if _is_of_program(books, tensor, meeting):
+            if _is_of_program(books, tensor, meeting) or _is_divided_by_length(books, entry, tensor, meeting):
                 arrived[:] = True
                 continue
             owners = {split_name(name)[0] for name in _names_behind(books, changes)}
@@ -263,6 +266,8 @@ def _find_change(
             if arrived.size:
                 arrived[places] = True
                 last = _Change(moved.op_type, found=(entry, meeting))
+        elif places is not None and _are_of_distances(places, entry.tensor.shape):
+            arrived[:] = True
         elif (places is not None or _is_moved_untraced(entry, meeting)) and not _is_of_program(
             books, tensor, meeting
         ):
@@ -396,6 +401,15 @@ def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
         and any(is_value(each, known, books.contents.originals.salt) for each in arrived)
         for known in (() if program is None else program.values)
     )
+
+
+def _is_divided_by_length(books: Books, entry: Entry, tensor: Parameter | Buffer, meeting: Meeting) -> bool:
+    """Whether the arriving value has unit rows, for a product with vectors of unit length."""
+    if all(step.op_type not in ("Div", "LpNormalization") for step in meeting.changes):
+        return False
+    value = _value(books, meeting.node, meeting.slot)
+    reader = Reader(meeting.node, meeting.slot)
+    return is_divided_by_length(books, tensor, reader, books.contents.array(entry), value)
 
 
 def _is_moved_untraced(entry: Entry, meeting: Meeting) -> bool:
@@ -546,6 +560,19 @@ def _names_behind(books: Books, nodes: Iterable[Node]) -> set[str]:
     found = (each for node in nodes for each in find_upstream(books.ledger.wiring, node))
     lines = (books.entries.get(each.key) for each in found if isinstance(each, StoredTensor))
     return {line.parameter for line in lines if line is not None and line.parameter is not None}
+
+
+def _are_of_distances(places: Array, shape: tuple[int, ...]) -> bool:
+    """Whether rows of a table (rows, width) arrive picked by distance: a bias or an embedding of relative positions."""
+    if len(shape) != 2 or places.size < shape[1] or not places.all():
+        return False
+    for axis, length in enumerate(places.shape):
+        if length == shape[1]:
+            rows, columns = np.divmod(np.moveaxis(places, axis, -1) - 1, length)
+            if bool((columns == np.arange(length)).all()) and bool((rows == rows[..., :1]).all()):
+                index = np.squeeze(rows[..., 0])
+                return index.ndim > 1 and are_distances(index)
+    return False
 
 
 def _is_in_order(places: Array, shape: tuple[int, ...], *, is_factor: bool) -> bool:

@@ -27,7 +27,7 @@ from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
 _ROLES = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
 
 
-def _renamed_candidates(books: Books, weight: Parameter) -> Iterator[Entry]:
+def renamed_candidates(books: Books, weight: Parameter) -> Iterator[Entry]:
     """Yield the open entries of a weight's size that do not bear its name."""
     for entry in books.open_entries(weight):
         own = books.aligned(entry.tensor.name)
@@ -56,7 +56,7 @@ def match_spectralnorm(books: Books) -> None:
         return
     for weight in list(books.free_parameters()):
         sigmas = list(_sigmas(books, weight))
-        for entry in _renamed_candidates(books, weight) if sigmas else ():
+        for entry in renamed_candidates(books, weight) if sigmas else ():
             if any(_assign_divided(books, weight, entry, sigma) for sigma in sigmas):
                 break
 
@@ -219,10 +219,10 @@ def _find_standardized(
             continue
         expected = ((rows - mean) / size).reshape(weight.shape)
         sizes = ((np.abs(rows) + np.abs(mean)) / size).reshape(weight.shape)
-        for entry in _renamed_candidates(books, weight):
+        for entry in renamed_candidates(books, weight):
             if entry.tensor.key in used or books.contents.encoding(entry) is not None:
                 continue
-            layout = _layout_of(books, entry, weight, expected, sizes)
+            layout = layout_of(books, entry, weight, expected, sizes)
             if layout is not None:
                 used.add(entry.tensor.key)
                 found.append((weight, entry, layout))
@@ -230,7 +230,7 @@ def _find_standardized(
     return found
 
 
-def _layout_of(
+def layout_of(
     books: Books, entry: Entry, weight: Parameter, expected: Reals, sizes: Reals
 ) -> AxisLayout | None:
     """Return the order of axes in which every element is the expected one, within rounding; None if there is none."""

@@ -233,9 +233,23 @@ def _expected(books: Books, each: _Read) -> str | None:
         return None  # a module with a third vector of this shape adds or multiplies that, too (EvoNorm's `v`)
     if Line.FOLDED_BATCHNORM in books.parameters[each.parameter.name].chain and len(each.parameter.shape) < 2:
         return None  # a folded BatchNorm's bias is read by its convolution
-    if _is_equal(books, each.parameter, found):
+    if _is_equal(books, each.parameter, found) or _is_named_in_part(books, each, module):
         return None
     return found.name
+
+
+def _is_named_in_part(books: Books, each: _Read, module: str) -> bool:
+    """Whether the reading node's scope may be the reading parameter's own module, named without some modules around it.
+
+    TorchScript names a module only by those around it whose `forward` runs: a method that is called instead of
+    `forward` leaves its module out. Then no node of the file has the module's full name.
+    """
+    home = split_name(each.parameter.name)[0]
+    names = iter(home.split("."))
+    is_part = module.rpartition(".")[2] == home.rpartition(".")[2] and all(
+        name in names for name in module.split(".")
+    )
+    return is_part and all(books.aligned.module(one) != home for one in books.ledger.traced_scopes.values())
 
 
 def _of_another_module(books: Books, each: _Read) -> str | None:

@@ -1,8 +1,9 @@
 """Rule: a function of each element that an exporter computed in advance, and the places where it is legitimate.
 
 1 + w is the gain of the Gemma models' RMSNorm; -exp(w) is the state matrix of Mamba (A_log); exp(w) is the logit scale
-of CLIP; softplus(w), which is log(1 + exp(w)), is the decay of RecurrentGemma's recurrence; w / sqrt(d) is a query's
-weight or bias multiplied by attention's scale (d is a head's width).
+of CLIP, or the temperature of attention scores, one for each head; softplus(w), which is log(1 + exp(w)), is the decay
+of RecurrentGemma's recurrence; w / sqrt(d) is a query's weight or bias multiplied by attention's scale (d is a head's
+width).
 
 No other factor is attributed to an exporter: a layer times two is another layer. Each function is accepted only where
 PyTorch's program has that expression, judged by the readers of the result and by PyTorch's side.
@@ -21,6 +22,7 @@ from analyzer.account.ledger import Entry, Role
 from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
 from analyzer.model import Node, StoredTensor
+from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals, is_like, least_difference
 from analyzer.reconciliation.contents import Stacks, Tensor
@@ -286,7 +288,7 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
     """Whether an exporter may have applied `rule` to `tensor` and stored the result in `entry`."""
     leaf = tensor.name.rpartition(".")[2]
     if rule == "exp(w)":
-        return tensor.numel == 1 or leaf in _EXPONENTIATED
+        return tensor.numel == 1 or leaf in _EXPONENTIATED or _is_temperature(books, entry)
     if rule == "-exp(w)":
         return leaf == _STATE_MATRIX
     if rule == "softplus(w)":
@@ -294,6 +296,41 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
     if rule == "1+w":
         return _is_shifted(books, entry, tensor)
     return not _is_stored_unchanged(books, tensor) and _is_query(books, entry, float(rule.partition("*")[0]))
+
+
+def _is_temperature(books: Books, entry: Entry) -> bool:
+    """Whether an entry only multiplies scores of attention on their way to a softmax, with one number for each head."""
+    wiring = books.ledger.wiring
+    readers = list(wiring.readers(entry.tensor))
+    is_by_head = len(entry.tensor.shape) >= _AXES_OF_HEADS and entry.tensor.shape[-2:] == (1, 1)
+    return is_by_head and bool(readers) and all(_scales_scores(wiring, reader.node) for reader in readers)
+
+
+_AXES_OF_HEADS = 3
+"""Least number of axes of factors for heads, queries and keys."""
+
+
+def _scales_scores(wiring: Wiring, node: Node) -> bool:
+    """Whether a node multiplies a product of two activations, of which a softmax is taken next, perhaps after a sum."""
+    if node.op_type != "Mul" or not any(
+        isinstance(source, Node)
+        and source.op_type in ("Einsum", "FusedMatMul", "MatMul")
+        and all(not isinstance(factor, StoredTensor) for factor in wiring.producers(source))
+        for source in wiring.producers(node)
+    ):
+        return False
+    layer = [node]
+    for _ in range(_MOST_SUMS):
+        layer = [reader.node for each in layer for reader in wiring.readers(each)]
+        if layer and all(each.op_type == "Softmax" for each in layer):
+            return True
+        if any(each.op_type not in ("Add", "Where", "Sub") for each in layer):
+            return False
+    return False
+
+
+_MOST_SUMS = 3
+"""Most nodes from scaled scores to their softmax."""
 
 
 def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:

@@ -16,6 +16,8 @@ Rotary embeddings: cos(p f) and sin(p f) for positions p and frequencies f, time
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -61,6 +63,8 @@ class _Rows(Frozen):
     """Number of each row in its table, in the entry's other axes; None if it was not compared with all rows."""
     are_columns: bool = False
     """Whether columns of the table, and not rows, were picked."""
+    factor: float = 1.0
+    """Number by which all were multiplied."""
 
 
 def match_rows(books: Books) -> None:
@@ -111,17 +115,28 @@ def _compare_columns(books: Books, entry: Entry, table: Parameter) -> _Rows | No
     if values is None or array is None or books.contents.encoding(entry) is not None:
         return None
     dtype = entry.tensor.dtype
-    cast = next(rounded(values.T, None if dtype is table.dtype else dtype), None)
-    if cast is None:
-        return None
-    known = row_digests(cast).astype(np.uint64)
     for rows in _as_rows(_canonical(array), table.shape[0]):
-        if row_digests(rows.reshape(-1, table.shape[0])[:1]).astype(np.uint64)[0] not in known:
-            continue
-        stored = row_digests(rows).astype(np.uint64)
-        if np.isin(stored, known).all():
-            places, distinct = _places(stored, known).reshape(rows.shape[:-1]), int(np.unique(stored).size)
-            return _Rows(Line.GATHERED, distinct, is_straight=False, places=places, are_columns=True)
+        for factor, columns in _perhaps_scaled(books, table, values.T, rows):
+            cast = next(rounded(columns, None if dtype is table.dtype else dtype), None)
+            if cast is None:
+                return None
+            known = row_digests(cast).astype(np.uint64)
+            if row_digests(rows.reshape(-1, table.shape[0])[:1]).astype(np.uint64)[0] not in known:
+                continue
+            stored = row_digests(rows).astype(np.uint64)
+            if np.isin(stored, known).all():
+                places, distinct = (
+                    _places(stored, known).reshape(rows.shape[:-1]),
+                    int(np.unique(stored).size),
+                )
+                return _Rows(
+                    Line.GATHERED,
+                    distinct,
+                    is_straight=False,
+                    places=places,
+                    are_columns=True,
+                    factor=factor,
+                )
     return None
 
 
@@ -242,14 +257,14 @@ def _repeated(
         if parameter.shape and parameter.shape[-1] == parameter.numel >= _LEAST_WIDTH:
             vectors[parameter.numel][parameter.name] = parameter
     for entry in list(entries) if vectors else ():
-        shape = entry.tensor.shape
-        of_width = vectors.get(shape[-1], {}) if shape and books.contents.encoding(entry) is None else {}
-        if not of_width or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
+        width = next((length for length in reversed(entry.tensor.shape) if length != 1), 1)
+        of_width = vectors.get(width, {}) if books.contents.encoding(entry) is None else {}
+        if not of_width or entry.tensor.numel == width or entry.tensor.key in books.entries:
             continue
         if not entry.tensor.dtype.is_floating:
             continue  # in integers, any vector of small numbers is zeros
         array = books.contents.array(entry) if entry.tensor.numel <= _MOST_PAIRS else None
-        rows = None if array is None else array.reshape(-1, shape[-1])
+        rows = None if array is None else array.reshape(-1, width)
         if rows is not None and len(rows) and bool((rows == rows[:1]).all()):
             yield entry, rows[0], of_width
 
@@ -344,14 +359,22 @@ _AXES_OF_DISTANCES = 3
 
 
 def _is_rearranged(books: Books, entry: Entry, found: _Rows) -> bool:
-    """Whether rows of an entry that is a factor, or a table to look up, are in an order that no export makes.
+    """Whether rows of an entry are in an order that no export makes.
 
-    A weight with fewer rows, or with rows in another order, was changed by somebody. But relative positions are picked
-    by the distance from query to key before they are multiplied (Li et al. 2022, arXiv:2112.01526, section 4.1).
+    Rows that are added are picked by distance or by position. Rows of a factor, or of a table to look up, were changed
+    by somebody if they are fewer, or in another order. But relative positions are picked by the distance from query to
+    key before they are multiplied (Li et al. 2022, arXiv:2112.01526, section 4.1).
     """
-    if not _is_read_whole(books, entry):
-        return False
-    return not _has_distances(entry) or found.places is None or not is_known_table(found.places)
+    places = found.places
+    is_picked = places is None or is_known_table(places)
+    if _is_read_whole(books, entry):
+        return not _has_distances(entry) or places is None or not is_picked
+    is_judged = places is not None and places.size > _FEW_ROWS and bool((places >= 0).all())
+    return found.line is Line.GATHERED and is_judged and not is_picked
+
+
+_FEW_ROWS = 4
+"""Most rows that `forward` may pick by numbers of its own, such as the tokens of a prompt."""
 
 
 def _may_be_of(entry: Entry, table: Parameter) -> bool:
@@ -381,11 +404,12 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
     else:
         rule = "sampled:rows" if found.is_sampled else "content:rows"
     changed = books.contents.changes(entry, table) or ()
+    chain = (found.line, *changed)
+    if found.factor != 1.0:
+        rule, chain = f"{rule}+{found.factor:.9g}*w", (found.line, Line.FOLDED_POINTWISE, *changed)
     error = 0.0 if compared and not changed else None
     learned = found.distinct * table.shape[0 if found.are_columns else -1]
-    books.assign(
-        table, entry, (found.line, *changed), rule, error, learned, _first_of_repeated(entry, table, found)
-    )
+    books.assign(table, entry, chain, rule, error, learned, _first_of_repeated(entry, table, found))
     key = entry.tensor.key
     order = "" if found.places is None else digest(found.places.reshape(-1))
     books.entries[key] = replace(books.entries[key], order=order)
@@ -393,7 +417,7 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
 
 def _first_of_repeated(entry: Entry, table: Parameter, found: _Rows) -> tuple[Piece, ...]:
     """Return the piece of the first repetition of a whole table; none if its rows do not lie along the last axis."""
-    if found.line is not Line.BROADCAST or not found.is_straight:
+    if found.line is not Line.BROADCAST or not found.is_straight or found.factor != 1.0:
         return ()
     axes = tuple(range(len(table.shape)))
     return (Piece(entry.tensor.key, table.shape, axes, taken=(0, 0, 1), viewed=(-1, table.numel)),)
@@ -408,19 +432,98 @@ def _compare_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
     for number, rows in enumerate(_as_rows(array, table.shape[-1])):
         is_straight = is_last and number == 0
         known = _known_digests(books, entry, table)
-        if known is not None:
-            stored = row_digests(_canonical(rows)).astype(np.uint64)
-            whole = _without_masked(rows.reshape(-1, rows.shape[-1]), np.isin(stored, known, kind="sort"))
-            if whole is not None and whole.size and np.isin(stored[whole], known, kind="sort").all():
-                line = _line_of_rows(stored[whole], known) if whole.size == stored.size else Line.GATHERED
-                distinct = int(np.unique(stored[whole]).size)
-                places = _places(stored, known).reshape(rows.shape[:-1])
-                return _Rows(line, distinct, is_straight=is_straight, places=places)
-            continue
-        found = _compare_codes(books, entry, table, rows.reshape(-1, rows.shape[-1]))
+        found = (
+            _compare_codes(books, entry, table, rows.reshape(-1, rows.shape[-1]))
+            if known is None
+            else _compare_digests(rows, known) or _compare_scaled(books, entry, table, rows)
+        )
         if found is not None:
             return replace(found, is_straight=is_straight)
     return None
+
+
+def _compare_digests(rows: Array, known: Digests) -> _Rows | None:
+    stored = row_digests(_canonical(rows)).astype(np.uint64)
+    whole = _without_masked(rows.reshape(-1, rows.shape[-1]), np.isin(stored, known, kind="sort"))
+    if whole is None or not whole.size or not np.isin(stored[whole], known, kind="sort").all():
+        return None
+    line = _line_of_rows(stored[whole], known) if whole.size == stored.size else Line.GATHERED
+    places = _places(stored, known).reshape(rows.shape[:-1])
+    return _Rows(line, int(np.unique(stored[whole]).size), places=places)
+
+
+def _compare_scaled(books: Books, entry: Entry, table: Parameter, rows: Array) -> _Rows | None:
+    """Compare rows with the table's times a factor that `forward` may have multiplied them by."""
+    values = books.contents.originals.values(table)
+    if values is None or rows.dtype != values.dtype or table.numel > _MOST_SCALED:
+        return None
+    by_row = values.reshape(-1, values.shape[-1])
+    for factor, scaled in itertools.islice(_perhaps_scaled(books, table, by_row, rows), 1, None):
+        found = _compare_digests(rows, row_digests(_canonical(scaled)).astype(np.uint64))
+        if found is not None:
+            return replace(found, factor=factor)
+    return None
+
+
+_MOST_SCALED = 1 << 24
+"""Most elements of a table whose rows may have been multiplied by a factor."""
+
+
+def _perhaps_scaled(
+    books: Books, table: Parameter, values: Array, rows: Array
+) -> Iterator[tuple[float, Array]]:
+    """Yield the rows of a table, then those times the factor of attention or embeddings that the stored rows show.
+
+    Embeddings of d numbers may be multiplied by the root of d (Vaswani et al. 2017, section 3.4), or divided by it, and
+    a bias of attention scores may be divided by the scale of the scores: the root of a head's width.
+    """
+    yield 1.0, values
+    if rows.dtype != values.dtype or rows.dtype.kind != "f" or values.shape[1] < _LEAST_SCALED:
+        return
+    flat = rows.reshape(-1, rows.shape[-1])
+    largest = flat[np.abs(flat).max(axis=1).argmax()].astype(np.float64)
+    each = values.astype(np.float64)
+    sizes = (each * each).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = each @ largest / sizes  # of the row that is in proportion
+        off = np.abs(each * factors[:, None] - largest).max(axis=1)
+    shown = np.unique(factors[off <= _NEAR * np.abs(largest).max()])
+    for width in sorted(_scaling_widths(books, table)):
+        for root in (math.sqrt(width), 1 / math.sqrt(width)):
+            if bool((np.abs(shown / root - 1) <= 2 * _NEAR).any()):
+                yield root, np.multiply(values, root, dtype=values.dtype)
+                yield root, np.divide(values, 1 / root, dtype=values.dtype)
+
+
+_LEAST_SCALED = 2
+"""Least number of elements of a row that shows a factor."""
+
+_NEAR = 1e-5
+"""Relative error of a factor in single precision."""
+
+
+def _scaling_widths(books: Books, table: Parameter) -> set[int]:
+    """Return the numbers by whose root rows of a table may be multiplied or divided.
+
+    These are the width of an embedding, and that of the heads of an attention whose biases the table holds.
+    """
+    found = {table.shape[-1]}
+    home = module_of(table.name)
+    while home:
+        home = module_of(home)
+        weights = [
+            p for p in books.manifest.parameters if len(p.shape) > 1 and is_inside(module_of(p.name), home)
+        ]
+        if len(weights) > 1:
+            lengths = {weight.shape[0] for weight in weights}
+            heads = {table.shape[0], table.shape[-1]} - {1}
+            found |= {length // count for length in lengths for count in heads if length % count == 0}
+            break
+    return {width for width in found if width >= _LEAST_HEAD}
+
+
+_LEAST_HEAD = 8
+"""Least width of a head."""
 
 
 def _places(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:

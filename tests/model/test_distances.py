@@ -64,6 +64,12 @@ def clipped(queries: int, keys: int, most: int):
     return np.clip(np.arange(keys) - np.arange(queries)[:, None], -most, most) + most
 
 
+def with_registers(side: int, count: int, are_last: bool = False):
+    """Return Swin's index for registers before or after the positions, as vit-pytorch's MaxViT pads it."""
+    sides = (0, count) if are_last else (count, 0)
+    return np.pad(swin(side, side), (sides, sides), constant_values=(2 * side - 1) ** 2)
+
+
 INDICES = {
     "levit": levit(7),
     "levit, every other query": levit(7, 2),
@@ -75,10 +81,14 @@ INDICES = {
     "swin, flattened": swin(8, 8).reshape(-1),
     "beit": beit(14, 14),
     "beit of another height": beit(2, 3),
+    "registers": with_registers(7, 4),
+    "registers after the positions": with_registers(3, 2, are_last=True),
     "lambda": by_axis(6, 6),
     "convit": convit(14),
     "clipped": clipped(20, 20, 6),
     "clipped on one side": clipped(5, 30, 9),
+    "without a sign": np.abs(clipped(9, 12, 20) - 20),
+    "clipped, without a sign": np.abs(clipped(12, 12, 5) - 5),
 }
 
 

@@ -480,7 +480,7 @@ def test_rows_that_are_joined_with_an_activation_are_data_of_the_product_behind(
 
 
 HEADS = noise(4, 10)  # (heads, distances)
-DISTANCES = np.array([[0, 1, 2], [1, 0, 1], [8, 7, 0]])
+DISTANCES = np.arange(5)[:, None] - np.arange(5) + 4
 
 
 def reconcile_heads(tmp_path, stored: Array, folded: list[str] | None = None) -> Reconciliation:
@@ -497,8 +497,15 @@ def reconcile_heads(tmp_path, stored: Array, folded: list[str] | None = None) ->
 def test_columns_that_a_constant_index_picked_are_of_the_table(tmp_path, folded):
     result = reconcile_heads(tmp_path, HEADS[:, DISTANCES], folded)
 
-    assert bridge_of(result) == {"gathered": (1, 40, -20, -4)}  # 4 heads x 5 of 10 distances, stored 9 times
+    assert bridge_of(result) == {"gathered": (1, 40, -4, 60)}  # 4 heads x 9 of 10 distances, stored 25 times
     assert result.balanced
+
+
+def test_columns_in_an_order_of_their_own_are_not(tmp_path):
+    """Biases of the right heads, and of the wrong distances."""
+    shuffled = np.random.default_rng(0).permutation(DISTANCES.reshape(-1)).reshape(DISTANCES.shape)
+
+    assert not reconcile_heads(tmp_path, HEADS[:, shuffled]).balanced
 
 
 def test_columns_may_be_cast(tmp_path):
