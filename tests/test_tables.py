@@ -104,6 +104,17 @@ def sinusoids_of_grid(rows: int, columns: int) -> Array:
     return np.concatenate([np.sin(column), np.cos(column), np.sin(row), np.cos(row)], axis=1)
 
 
+def windows_of_pooling(*sides: tuple[int, int]) -> Array:
+    """Return the coordinates (bins, places, bins, places, 2) that torch gathers for an adaptive pooling to `bins`."""
+    lines = []
+    for length, bins in sides:
+        start = np.floor(np.arange(bins) * length / bins)
+        end = np.ceil((np.arange(bins) + 1) * length / bins)
+        lines.append(np.minimum(start[:, None] + np.arange(int((end - start).max())), length - 1))
+    rows, columns = np.broadcast_arrays(lines[0][:, :, None, None], lines[1])
+    return np.stack([rows, columns], axis=-1)
+
+
 def sinusoids_of_volume(*sides: int) -> Array:
     """Return vit-pytorch's table of a video's positions: sines and cosines of each axis, filled up with zeros."""
     places = [place.ravel() for place in np.indices(sides)]
@@ -203,6 +214,9 @@ TABLES = {
     "places of a grid": rotary_grid(4, 7),
     "sinusoids of a grid": sinusoids_of_grid(4, 6),
     "sinusoids of an image": sinusoids_of_image(9, 12),
+    "windows of an adaptive pooling": windows_of_pooling((8, 3), (10, 6)),
+    "slopes times distances without a sign": -(2.0 ** -np.arange(1, 5))[:, None, None]
+    * np.abs(np.arange(9)[:, None] - np.arange(9)),
     "sinusoids of a video": sinusoids_of_volume(8, 5, 6),
     "sinusoids of a large image": sinusoids_of_image(40, 40),
     "logarithms of distances": logarithms(8, 8),

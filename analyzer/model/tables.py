@@ -189,14 +189,31 @@ def is_coordinates(values: Reals) -> bool:
     """Whether whole numbers, along one axis, are the coordinates of the positions on the other axes.
 
     Each coordinate counts by ones along one other axis, or is one number: the indices that `GatherND` reads if a loop
-    over all positions was vectorized. A different step, or a position out of order, does not qualify.
+    over all positions was vectorized. Or it counts by ones within the windows of an adaptive pooling. A different step,
+    or a position out of order, does not qualify.
     """
     if not 2 <= values.ndim <= 8 or not bool((values == np.rint(values)).all()):
         return False
     return any(
-        count <= _MOST_COORDINATES and all(counts_one_axis(one) for one in np.moveaxis(values, axis, 0))
+        count <= _MOST_COORDINATES
+        and all(counts_one_axis(one) or _counts_in_windows(one) for one in np.moveaxis(values, axis, 0))
         for axis, count in enumerate(values.shape)
     )
+
+
+def _counts_in_windows(values: Reals) -> bool:
+    """Whether numbers are the positions in the windows along two axes: window i of b begins at floor(i n / b).
+
+    No position is beyond the last (`torch.nn.functional.adaptive_avg_pool2d`, as torch's decompositions compute it).
+    """
+    last = float(values.max())
+    for axis in range(values.ndim - 1):
+        windows = np.moveaxis(values, (axis, axis + 1), (0, 1))
+        starts = np.floor(np.arange(len(windows)) * (last + 1) / len(windows))
+        expected = np.minimum(starts[:, None] + np.arange(windows.shape[1]), last)
+        if bool((windows == expected.reshape(*expected.shape, *[1] * (values.ndim - 2))).all()):
+            return True
+    return False
 
 
 _MOST_COORDINATES = 8
@@ -416,6 +433,8 @@ def _has_one_ratio(values: Reals, slack: float) -> bool:
 def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
     """Whether a table is slopes times distances: a factor along one axis, counts along the others (ALiBi's bias).
 
+    Encoders use distances without a sign.
+
     Each element is compared relative to its own size, because beside a mask's lowest number any other error would
     vanish.
     """
@@ -435,9 +454,19 @@ def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
         if not bool((np.abs(rows - expected) <= slack * np.abs(expected) + step).all()):
             continue
         table = np.moveaxis(values, axis, 0)
-        if (is_affine(table[0] / sizes[0]) or is_mask(table[0])) and _is_series(factors, slack):
+        line = table[0] / sizes[0]
+        is_line = is_affine(line) or is_mask(table[0]) or _are_unsigned_distances(line)
+        if is_line and _is_series(factors, slack):
             return True
     return False
+
+
+def _are_unsigned_distances(values: Reals) -> bool:
+    """Whether numbers (queries, keys) are one number times the distance between two positions, without a sign."""
+    unit = float(np.abs(values).max()) / max(max(values.shape) - 1, 1)
+    whole = np.rint(np.squeeze(values) / unit)
+    is_whole = bool((np.abs(np.squeeze(values) - whole * unit) <= 1e-6).all())
+    return is_whole and whole.ndim == 2 and are_distances(np.abs(whole).astype(np.int64))
 
 
 def _are_in_proportion(rows: Reals, slack: float) -> bool:

@@ -48,8 +48,10 @@ _QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT4, DType.UINT4, DType.
 _MOMENTS = frozenset({"GlobalAveragePool", "ReduceL2", "ReduceMean", "ReduceSumSquare"})
 """Operators that compute a mean or a norm, as normalizations do: learned vectors scale and shift the result."""
 
-_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sqrt", "Sub"})
-"""Operators of a decomposed normalization."""
+_ARITHMETIC = frozenset(
+    {"Add", "Clip", "Div", "Expand", "Max", "Mul", "Neg", "Pow", "Reciprocal", "Sqrt", "Sub"}
+)
+"""Operators of a decomposed normalization; a bound for a norm, and its repetition for all channels, included."""
 
 _INDEX_TYPES = frozenset({DType.INT32, DType.INT64, DType.BOOL, DType.UINT32, DType.UINT64})
 """Types of shapes, indices and masks. Narrow integers may be weights."""
