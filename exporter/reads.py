@@ -19,6 +19,7 @@ from exporter.inputs import ExampleInputs, forward_names
 from exporter.nodes import operator_name
 from exporter.program import SHAPED, Program, evaluate_program, merge_programs
 from exporter.quiet import quiet
+from exporter.regions import open_regions
 
 # tensors that are read
 
@@ -57,6 +58,7 @@ def merge_reads(several: Sequence[Reads]) -> Reads:
 
 def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
     """Walk back from the outputs, mutations included, to the placeholders they depend on."""
+    program = open_regions(program)
     reached = _reached_placeholders(program.graph)
     signature = program.graph_signature
     return Reads(
