@@ -34,9 +34,9 @@ _MOST_STEPS = 12
 
 
 def match_unit_rows(books: Books) -> None:
-    """Explain weights that are PyTorch's with each row divided by its length."""
-    if books.contents.mode == "none":
-        return
+    """Explain weights that are PyTorch's with each row divided by its length, if its program is not known."""
+    if books.contents.mode == "none" or books.manifest.program is not None:
+        return  # a program tells which values PyTorch computes
     for weight in [p for p in books.free_parameters() if len(p.shape) == 2 and p.dtype.is_floating]:
         is_named = any(map(_PARAMETRIZED.fullmatch, weight.names))
         for entry in list(renamed_candidates(books, weight)):

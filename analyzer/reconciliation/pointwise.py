@@ -303,7 +303,13 @@ def _is_temperature(books: Books, entry: Entry) -> bool:
     wiring = books.ledger.wiring
     readers = list(wiring.readers(entry.tensor))
     is_by_head = len(entry.tensor.shape) >= _AXES_OF_HEADS and entry.tensor.shape[-2:] == (1, 1)
-    return is_by_head and bool(readers) and all(_scales_scores(wiring, reader.node) for reader in readers)
+    is_known = books.manifest.program is not None  # it tells which values PyTorch computes
+    return (
+        not is_known
+        and is_by_head
+        and bool(readers)
+        and all(_scales_scores(wiring, reader.node) for reader in readers)
+    )
 
 
 _AXES_OF_HEADS = 3

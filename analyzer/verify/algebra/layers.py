@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -439,11 +440,38 @@ def gather_blocks(a: Algebra, value: Value, size: int, *, channels_first: bool) 
     return a.reshape(a.permute(blocks, order), [*batch, channels * size**2, height // size, width // size])
 
 
+def _spell_out(equation: str, ranks: Sequence[int]) -> str:
+    """Replace each ellipsis of an einsum by letters of its own; without a result, these come first in it.
+
+    >>> _spell_out("...ab,...bc", [4, 3])
+    'ABab,Bbc->ABac'
+    """
+    if "..." not in equation:
+        return equation
+    before, arrow, after = equation.partition("->")
+    terms = before.split(",")
+    free = [letter for letter in string.ascii_uppercase + string.ascii_lowercase if letter not in equation]
+    counts = [
+        rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term
+    ]
+    if min(counts, default=0) < 0 or max(counts, default=0) > len(free):
+        raise UnknownError(f"einsum {equation}")
+    most = max(counts, default=0)
+    left = iter(counts)
+    spelled = [
+        term.replace("...", "".join(free[most - next(left) : most])) if "..." in term else term
+        for term in terms
+    ]
+    if not arrow:
+        letters = before.replace("...", "").replace(",", "")
+        after = "..." + "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    return f"{','.join(spelled)}->{after.replace('...', ''.join(free[:most]))}"
+
+
 def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
     """Compute an einsum; more than two tensors are contracted pair by pair from the left."""
-    if "..." in equation:
-        raise UnknownError(f"einsum {equation}")
-    before, _, after = equation.replace(" ", "").partition("->")
+    equation = _spell_out(equation.replace(" ", ""), [len(shape_of(value)) for value in values])
+    before, _, after = equation.partition("->")
     terms = before.split(",")
     if not after and "->" not in equation:
         letters = "".join(terms)
@@ -475,6 +503,8 @@ def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
     only_left = [letter for letter in left if letter not in right]
     only_right = [letter for letter in right if letter not in left]
     sizes = dict(zip([*left, *right], [*shape_of(one), *shape_of(two)], strict=True))
+    if any(sizes[letter] != size for letter, size in zip(left, shape_of(one), strict=True)):
+        raise UnknownError(f"einsum {equation}")  # one of them is repeated
 
     def flat(letters: Sequence[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
