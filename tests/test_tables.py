@@ -275,6 +275,13 @@ def test_one_changed_element_is_no_table(name: str, by: float) -> None:
     assert count_free(table) == table.size
 
 
+def test_distances_with_signs_of_their_own_carry_them() -> None:
+    table = TABLES["slopes times distances without a sign"].astype("f4").copy()
+    signs = np.where(np.random.default_rng(0).random(table.shape[1:]) < 0.5, -1, 1).astype("f4")
+
+    assert count_free(table * signs) == table.size
+
+
 # noise
 
 

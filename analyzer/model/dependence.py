@@ -636,32 +636,10 @@ _LINEAR: Mapping[str, Callable[[Call], Array]] = {
 _AS_STORED = frozenset(
     {"Abs", "Add", "And", "Ceil", "Concat", "Cos", "Div", "Exp", "Expand", "Flatten", "Floor"}
     | {"Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "Max", "Min"}
-    | {
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "Pow",
-        "Reciprocal",
-        "ReduceL1",
-        "ReduceL2",
-        "ReduceMax",
-        "ReduceMean",
-    }
-    | {
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-        "ReduceSumSquare",
-        "Relu",
-        "Reshape",
-        "Round",
-        "Sigmoid",
-        "Sign",
-    }
-    | {"Sin", "Softplus", "Sqrt"}
-    | {"Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze", "Where", "Xor"}
+    | {"Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax"}
+    | {"ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape"}
+    | {"Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Squeeze", "Sub", "Tanh", "Tile"}
+    | {"Transpose", "Unsqueeze", "Where", "Xor"}
 )
 """Operators that are computed from drawn numbers as from stored ones."""
 

@@ -79,10 +79,10 @@ def _are_of_line(values: Integers) -> bool:
     before, after = by_distance[rows - 1 :: -1], by_distance[rows - 1 :]
     shared = min(before.size, after.size)
     is_unsigned = np.array_equal(before[:shared], after[:shared])
-    return _count(by_distance) or (is_unsigned and _count(max(before, after, key=len)))
+    return _counts_by_ones(by_distance) or (is_unsigned and _counts_by_ones(max(before, after, key=len)))
 
 
-def _count(numbers: Integers) -> bool:
+def _counts_by_ones(numbers: Integers) -> bool:
     """Whether numbers count up or down by ones, except perhaps the first and the last ones, which stay the same."""
     steps = np.diff(numbers)
     counted = np.flatnonzero(steps)

@@ -463,10 +463,16 @@ def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
 
 def _are_unsigned_distances(values: Reals) -> bool:
     """Whether numbers (queries, keys) are one number times the distance between two positions, without a sign."""
+    if bool((values > 0).any()) and bool((values < 0).any()):
+        return False
     unit = float(np.abs(values).max()) / max(max(values.shape) - 1, 1)
-    whole = np.rint(np.squeeze(values) / unit)
-    is_whole = bool((np.abs(np.squeeze(values) - whole * unit) <= 1e-6).all())
-    return is_whole and whole.ndim == 2 and are_distances(np.abs(whole).astype(np.int64))
+    places = np.squeeze(np.abs(values)) / unit
+    whole = np.rint(places)
+    return (
+        places.ndim == 2
+        and bool((np.abs(places - whole) <= 1e-4).all())
+        and are_distances(whole.astype(np.int64))
+    )
 
 
 def _are_in_proportion(rows: Reals, slack: float) -> bool:

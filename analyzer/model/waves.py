@@ -59,7 +59,7 @@ def are_solved_waves(waves: Reals, slack: float) -> bool:
     if len(waves) < _LEAST_POSITIONS or not waves.size or not bool(np.isfinite(waves).all()):
         return False
     filled = np.flatnonzero(waves.any(axis=0))
-    waves = waves[:, filled] if filled.size else waves  # columns of zeros fill up a width
+    waves = waves[:, : int(filled[-1]) + 1] if filled.size else waves  # zeros at the end fill up a width
     return _are_of_a_line(waves, slack) or any(
         all(part.shape[1] and _are_of_a_plane(part, slack) for part in parts) for parts in grids(waves)
     )
