@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import onnx
 import pytest
 from commands import run_here
+from onnx import numpy_helper
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.export, pytest.mark.slow]
@@ -29,6 +32,7 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.rotary, self.first, self.last = Rotary(), torch.nn.Linear(16, 16), torch.nn.Linear(16, 3)
+        self.register_buffer("eps", torch.zeros(1))
 
     def forward(self, x):
         with torch.no_grad():
@@ -36,7 +40,7 @@ class Net(torch.nn.Module):
         with torch.autocast("cpu", enabled=False):
             one, other = self.first(x).chunk(2, -1)
         turned = torch.cat([one * cos - other * sin, other * cos + one * sin], -1)
-        return self.last(turned)
+        return self.last(torch.relu(turned) + (1 + self.eps) * x)
 
 
 def make():
@@ -77,3 +81,18 @@ def test_a_file_with_regions_computes_the_same(exported):
     )
 
     assert done.returncode == 0, done.stdout
+
+
+def test_a_number_that_is_made_from_a_buffer_is_not_the_buffer(exported, tmp_path):
+    """The file stores 1 + eps, noted as made from eps, which is 0."""
+    model = onnx.load(exported / "out/model.onnx")
+    stored = next(
+        t for t in model.graph.initializer if list(t.dims) == [1] and t.data_type == onnx.TensorProto.FLOAT
+    )
+    assert numpy_helper.to_array(stored).tolist() == [1.0]
+    stored.CopyFrom(numpy_helper.from_array(np.array([1.5], np.float32), stored.name))
+    onnx.save(model, tmp_path / "other.onnx")
+
+    done = run_here("verify", str(tmp_path / "other.onnx"), "--against", str(exported / "out"), "--static")
+
+    assert done.returncode == 1, done.stdout

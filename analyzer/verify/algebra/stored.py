@@ -344,9 +344,12 @@ class Stored(Mutable, dict=True):
         return drawn(f"the file's {name}", shape, self.weights.a.seed)
 
     def _by_name(self, tensor: StoredTensor, name: str) -> Value:
-        """Return a buffer that is stored in an unknown form: the buffer itself, if its shape agrees."""
-        found = self.weights.of(name)
-        if shape_of(found) == tensor.shape:
+        """Return a buffer that is stored in an unknown form: the buffer itself, if its shape agrees.
+
+        A tensor that is only noted as made from the buffer has other numbers.
+        """
+        found, is_derived = self.weights.of(name), self._lines[tensor.key].decided_by.endswith("+derived")
+        if shape_of(found) == tensor.shape and not is_derived:
             return found
         array = tensor.payload.array() if tensor.numel <= MOST_READ else None
         if array is None or (tensor.numel > 1 and tensor.dtype.is_floating):
