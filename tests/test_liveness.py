@@ -405,6 +405,7 @@ KEPT = {
     "the place of the largest": "i = ArgMax<axis=1>(q) z = Cast<to=1>(i)",
     "a part that a short axis would not have": "z = Slice(q, two, four, last)",
     "a square": "z = Mul(q, q)",
+    "a mask that an Einsum moves": 'm = Einsum<equation="ij->ij">(x) b = Mul(huge, m) z = Sub(q, b)',
     "a mask's sentinel": "g = Greater(x, least) z = Where(g, q, zero)",
 }
 
@@ -414,6 +415,7 @@ def emptied(nodes: str) -> onnx.ModelProto:
         "zero": np.asarray(0, "f4"),
         "one": np.asarray(1, "f4"),
         "large": np.asarray(4096, "f4"),
+        "huge": np.asarray(1e30, "f4"),
         "least": np.asarray(-np.finfo("f4").max, "f4"),
         "zeros": np.zeros(4, "f4"),
         "shift": np.ones(4, "f4"),
@@ -454,3 +456,15 @@ def test_what_is_added_and_taken_away_again_is_dead(tmp_path: Path) -> None:
     known = manifest_of(*parameters_of({"w": W, "v": OTHER}))
 
     assert lines_of(reconcile(tmp_path, proto, known)) == {"w": "dead", "v": "identical"}
+
+
+@pytest.mark.parametrize(("zeros", "line"), [("Expand(zero, s)", "identical"), ("Sub(x, x)", "dead")])
+def test_a_layer_may_begin_with_zeros_that_are_stored(tmp_path: Path, zeros: str, line: str) -> None:
+    """As a decoder with its queries: PyTorch multiplies zeros, too."""
+    nodes = f"s = Shape(x) n = {zeros} q = MatMul(n, w) k = MatMul(x, v) y = Add(k, q)"
+    proto = model(nodes, w=W, v=OTHER, zero=np.asarray(0, "f4"))
+    known = manifest_of(*parameters_of({"w": W, "v": OTHER}))
+
+    lines = lines_of(reconcile(tmp_path, proto, known))
+
+    assert (lines["w"], lines["v"]) == (line, "identical")

@@ -145,6 +145,8 @@ class _Search(Mutable):
         is_local = node.op_type in _LINEAR
         if is_local and not node.settings and all(each is None or each.value is None for each in operands):
             return
+        if is_local and self._begins_with_zeros(node):
+            return
         chosen = operands[0] if operands and node.op_type in SELECTS else None
         if chosen is not None and chosen.value is not None and not chosen.value.ndim:
             # Of equal elements any choice is the same, whatever chooses.
@@ -154,6 +156,30 @@ class _Search(Mutable):
         for index, name in enumerate(node.outputs if node.op_type == "Split" else node.outputs[:1]):
             if name:
                 self._take_output(node, index, name, operands, is_local)
+
+    def _begins_with_zeros(self, node: Node) -> bool:
+        """Whether a layer is applied to zeros that the file stores, or repeats to a size, and not to a result.
+
+        So does a decoder's first layer to its queries (Carion et al. 2020, arXiv:2005.12872, section 3.2, DETR): its
+        weight is lost in PyTorch, too.
+        """
+        if len(node.inputs) < 2:
+            return False
+        first, _ = self._before(node.inputs[0], _REPEATS)
+        value = self.known(first) if first else None
+        if value is None or value.any():
+            return False
+        _, weight = self._before(node.inputs[1], frozenset({"Transpose"}))
+        return isinstance(weight, StoredTensor) and self.is_learned(weight)
+
+    def _before(self, name: str, passed: Container[str]) -> tuple[str, Provider | None]:
+        """Return the value before the nodes that repeat or move it, and its provider."""
+        for _ in range(_MOST_STEPS):
+            maker = self.providers.get(name)
+            if not isinstance(maker, Node) or maker.op_type not in passed or maker.domain not in _DOMAINS:
+                break
+            name = maker.inputs[0]
+        return name, self.providers.get(name)
 
     def _take_output(
         self, node: Node, index: int, name: str, operands: tuple[_Expression | None, ...], is_local: bool
@@ -222,7 +248,7 @@ class _Search(Mutable):
         is_dense = (
             self.is_learned(maker)
             if isinstance(maker, StoredTensor)
-            else isinstance(maker, Node) and (maker.op_type in _LINEAR or maker.op_type in _NORMS)
+            else isinstance(maker, Node) and _adds_up(maker)
         )
         kind = (is_dense, self._rank(name, _MOST_STEPS))
         return _Expression(self._number(("drawn", kind)), (name,), kind=kind)
@@ -260,6 +286,12 @@ class _Search(Mutable):
     def _constant(self, value: Array) -> _Expression:
         form = self._number(("known", value.dtype.str, value.shape, value.tobytes()))
         return _Expression(form, (), value=value)
+
+
+def _adds_up(node: Node) -> bool:
+    """Whether a node's results are sums, or norms: ordinary numbers, never exactly 0. One operand may be a mask's."""
+    is_moved = node.op_type == "Einsum" and len(node.inputs) == 1
+    return not is_moved and (node.op_type in _LINEAR or node.op_type in _NORMS)
 
 
 def _positions(expression: _Expression) -> set[int]:
@@ -725,6 +757,11 @@ _FORMULAS: Mapping[str, Callable[[Call], Array]] = {
 """Function that computes each operator."""
 
 _DOMAINS = frozenset({"", DEFAULT_DOMAIN, "com.microsoft"})
+
+_REPEATS = frozenset(
+    {"Cast", "CastLike", "Expand", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators that repeat or move what they read."""
 
 _BROADCASTS = frozenset(
     {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul"}

@@ -257,9 +257,9 @@ def _repeated(
         if parameter.shape and parameter.shape[-1] == parameter.numel >= _LEAST_WIDTH:
             vectors[parameter.numel][parameter.name] = parameter
     for entry in list(entries) if vectors else ():
-        width = next((length for length in reversed(entry.tensor.shape) if length != 1), 1)
+        width = next((length for length in reversed(books.contents.shape(entry)) if length != 1), 1)
         of_width = vectors.get(width, {}) if books.contents.encoding(entry) is None else {}
-        if not of_width or entry.tensor.numel == width or entry.tensor.key in books.entries:
+        if not of_width or books.contents.numel(entry) == width or entry.tensor.key in books.entries:
             continue
         if not entry.tensor.dtype.is_floating:
             continue  # in integers, any vector of small numbers is zeros
