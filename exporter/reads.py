@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from collections import deque
@@ -58,7 +59,8 @@ def merge_reads(several: Sequence[Reads]) -> Reads:
 
 def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
     """Walk back from the outputs, mutations included, to the placeholders they depend on."""
-    program = open_regions(program)
+    with contextlib.suppress(Exception):  # torch may raise anything; then the regions stay closed
+        program = open_regions(program)
     reached = _reached_placeholders(program.graph)
     signature = program.graph_signature
     return Reads(

@@ -60,18 +60,19 @@ def are_solved_waves(waves: Reals, slack: float) -> bool:
         return False
     filled = np.flatnonzero(waves.any(axis=0))
     waves = waves[:, : int(filled[-1]) + 1] if filled.size else waves  # zeros at the end fill up a width
-    return _are_of_a_line(waves, slack) or any(
-        all(part.shape[1] and _are_of_a_plane(part, slack) for part in parts) for parts in grids(waves)
-    )
+    return _are_of_axes(waves, slack, _MOST_AXES)
 
 
-def _are_of_a_plane(waves: Reals, slack: float) -> bool:
-    """Whether columns count one axis of a grid, or two: the positions of a video have three."""
+_MOST_AXES = 3
+"""Most axes of a grid: the positions of a video have three."""
+
+
+def _are_of_axes(waves: Reals, slack: float, axes: int) -> bool:
+    """Whether each column counts one axis of a grid of at most so many."""
+    if len(waves) < _LEAST_POSITIONS or not waves.shape[1]:
+        return False
     return _are_of_a_line(waves, slack) or (
-        len(waves) >= _LEAST_POSITIONS
-        and any(
-            all(part.shape[1] and _are_of_a_line(part, slack) for part in parts) for parts in grids(waves)
-        )
+        axes > 1 and any(all(_are_of_axes(part, slack, axes - 1) for part in parts) for parts in grids(waves))
     )
 
 

@@ -70,7 +70,7 @@ def _constant_factor(rule: str) -> float | None:
 _FEW = 4
 """Least number of elements for which a constant factor is evidence."""
 
-_LEAST_HEAD = 8
+LEAST_HEAD = 8
 """Least width of a head."""
 
 _MOST_SAMPLED = 1 << 16
@@ -259,7 +259,7 @@ def _list_functions(
     ):
         return
     factor = float(stored @ expected / size)
-    widths = (width for width in range(_LEAST_HEAD, shape[0] + 1) if shape[0] % width == 0)
+    widths = (width for width in range(LEAST_HEAD, shape[0] + 1) if shape[0] % width == 0)
     scale = min((width**-0.5 for width in widths), key=lambda scale: abs(scale - factor), default=0.0)
     if scale:
         yield f"{scale:.9g}{_TIMES}", lambda w: scale * w
@@ -300,16 +300,12 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
 
 def _is_temperature(books: Books, entry: Entry) -> bool:
     """Whether an entry only multiplies scores of attention on their way to a softmax, with one number for each head."""
+    if books.manifest.program is not None:
+        return False  # it tells which values PyTorch computes
     wiring = books.ledger.wiring
     readers = list(wiring.readers(entry.tensor))
     is_by_head = len(entry.tensor.shape) >= _AXES_OF_HEADS and entry.tensor.shape[-2:] == (1, 1)
-    is_known = books.manifest.program is not None  # it tells which values PyTorch computes
-    return (
-        not is_known
-        and is_by_head
-        and bool(readers)
-        and all(_scales_scores(wiring, reader.node) for reader in readers)
-    )
+    return is_by_head and bool(readers) and all(_scales_scores(wiring, reader.node) for reader in readers)
 
 
 _AXES_OF_HEADS = 3

@@ -37,6 +37,7 @@ from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside
 from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded, narrow
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.lines import Computed, EntryLine, Line, Piece
+from analyzer.reconciliation.pointwise import LEAST_HEAD
 from analyzer.records import Frozen, replace
 
 # rows of a table
@@ -116,7 +117,8 @@ def _compare_columns(books: Books, entry: Entry, table: Parameter) -> _Rows | No
         return None
     dtype = entry.tensor.dtype
     for rows in _as_rows(_canonical(array), table.shape[0]):
-        for factor, columns in _perhaps_scaled(books, table, values.T, rows):
+        scaled = _scaled_as_shown(books, table, values.T, rows)
+        for factor, columns in itertools.chain([(1.0, values.T)], scaled):
             cast = next(rounded(columns, None if dtype is table.dtype else dtype), None)
             if cast is None:
                 return None
@@ -125,18 +127,9 @@ def _compare_columns(books: Books, entry: Entry, table: Parameter) -> _Rows | No
                 continue
             stored = row_digests(rows).astype(np.uint64)
             if np.isin(stored, known).all():
-                places, distinct = (
-                    _places(stored, known).reshape(rows.shape[:-1]),
-                    int(np.unique(stored).size),
-                )
-                return _Rows(
-                    Line.GATHERED,
-                    distinct,
-                    is_straight=False,
-                    places=places,
-                    are_columns=True,
-                    factor=factor,
-                )
+                places = _places(stored, known).reshape(rows.shape[:-1])
+                found = _Rows(Line.GATHERED, int(np.unique(stored).size), is_straight=False, places=places)
+                return replace(found, are_columns=True, factor=factor)
     return None
 
 
@@ -458,7 +451,7 @@ def _compare_scaled(books: Books, entry: Entry, table: Parameter, rows: Array) -
     if values is None or rows.dtype != values.dtype or table.numel > _MOST_SCALED:
         return None
     by_row = values.reshape(-1, values.shape[-1])
-    for factor, scaled in itertools.islice(_perhaps_scaled(books, table, by_row, rows), 1, None):
+    for factor, scaled in _scaled_as_shown(books, table, by_row, rows):
         found = _compare_digests(rows, row_digests(_canonical(scaled)).astype(np.uint64))
         if found is not None:
             return replace(found, factor=factor)
@@ -469,15 +462,14 @@ _MOST_SCALED = 1 << 24
 """Most elements of a table whose rows may have been multiplied by a factor."""
 
 
-def _perhaps_scaled(
+def _scaled_as_shown(
     books: Books, table: Parameter, values: Array, rows: Array
 ) -> Iterator[tuple[float, Array]]:
-    """Yield the rows of a table, then those times the factor of attention or embeddings that the stored rows show.
+    """Yield the rows of a table times the factor of attention or embeddings that the stored rows show.
 
     Embeddings of d numbers may be multiplied by the root of d (Vaswani et al. 2017, section 3.4), or divided by it, and
     a bias of attention scores may be divided by the scale of the scores: the root of a head's width.
     """
-    yield 1.0, values
     if books.manifest.program is not None:
         return  # it tells which values PyTorch computes
     if rows.dtype != values.dtype or rows.dtype.kind != "f" or values.shape[1] < _LEAST_SCALED:
@@ -521,11 +513,7 @@ def _scaling_widths(books: Books, table: Parameter) -> set[int]:
             heads = {table.shape[0], table.shape[-1]} - {1}
             found |= {length // count for length in lengths for count in heads if length % count == 0}
             break
-    return {width for width in found if width >= _LEAST_HEAD}
-
-
-_LEAST_HEAD = 8
-"""Least width of a head."""
+    return {width for width in found if width >= LEAST_HEAD}
 
 
 def _places(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:

@@ -450,6 +450,8 @@ def _spell_out(equation: str, ranks: Sequence[int]) -> str:
         return equation
     before, arrow, after = equation.partition("->")
     terms = before.split(",")
+    if len(terms) != len(ranks):
+        raise UnknownError(f"einsum {equation}")
     free = [letter for letter in string.ascii_uppercase + string.ascii_lowercase if letter not in equation]
     counts = [
         rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term
