@@ -422,16 +422,40 @@ def _prefix(names: Collection[str], known: Collection[str]) -> str:
 
 
 def _fit(inputs: ExampleInputs, shapes: Shapes) -> ExampleInputs:
-    """Resize the inputs to the file's shapes, by repeating or leaving out elements."""
+    """Resize the inputs to the file's shapes, by repeating or leaving out elements.
+
+    An input that the file lacks gets the sizes of the axes that it has in common with the others.
+    """
     names = list(inputs.axes) if inputs.args else list(inputs.kwargs)
     values = list(inputs.args or inputs.kwargs.values())
-    fitted = [_resize(value, shapes.get(name, ())) for name, value in zip(names, values, strict=False)]
+    sizes = _sizes(inputs.axes, shapes)
+    shapes = {
+        name: _shape_of(value, inputs.axes.get(name, {}), sizes)
+        for name, value in zip(names, values, strict=False)
+    } | dict(shapes)
+    fitted = [_resize(value, shapes[name]) for name, value in zip(names, values, strict=False)]
     if sum(value.numel() for value in fitted if isinstance(value, torch.Tensor)) > _MOST_INPUT_ELEMENTS:
         raise ValueError("the file's inputs are larger than any example")
     axes: Axes = inputs.axes
     if inputs.args:
         return replace(inputs, args=tuple(fitted), axes=axes)
     return replace(inputs, kwargs=dict(zip(names, fitted, strict=True)), axes=axes)
+
+
+def _sizes(axes: Axes, shapes: Shapes) -> dict[str, int]:
+    """Return the sizes of named axes in the file's shapes; of two sizes the first."""
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        for axis, label in axes.get(name, {}).items():
+            size = shape[axis] if axis < len(shape) else None
+            if size is not None:
+                sizes.setdefault(label, size)
+    return sizes
+
+
+def _shape_of(value: Any, axes: Mapping[int, str], sizes: Mapping[str, int]) -> tuple[int | None, ...]:
+    """Return the shape that an input needs for these sizes of its axes; None for an axis of any size."""
+    return tuple(sizes.get(axes.get(axis, "")) for axis in range(_rank(value) or 0))
 
 
 def _resize(value: Any, shape: tuple[int | None, ...]) -> Any:

@@ -221,6 +221,15 @@ def test_reconcile_takes_a_folder_that_holds_a_manifest(model: Path, manifest: P
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_a_manifest_is_preferred_to_the_config_beside_it(model: Path, manifest: Path) -> None:
+    (manifest.parent / "config.json").write_text('{"model_type": "bert"}')
+
+    result = run_here("reconcile", model, "--against", manifest.parent)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "names and shapes only" not in result.stdout
+
+
 def test_verbose_adds_the_traceback(tmp_path: Path) -> None:
     result = run_here("inspect", tmp_path / "nowhere.onnx", "--verbose")
 

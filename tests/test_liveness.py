@@ -458,11 +458,23 @@ def test_what_is_added_and_taken_away_again_is_dead(tmp_path: Path) -> None:
     assert lines_of(reconcile(tmp_path, proto, known)) == {"w": "dead", "v": "identical"}
 
 
-@pytest.mark.parametrize(("zeros", "line"), [("Expand(zero, s)", "identical"), ("Sub(x, x)", "dead")])
-def test_a_layer_may_begin_with_zeros_that_are_stored(tmp_path: Path, zeros: str, line: str) -> None:
-    """As a decoder with its queries: PyTorch multiplies zeros, too."""
-    nodes = f"s = Shape(x) n = {zeros} q = MatMul(n, w) k = MatMul(x, v) y = Add(k, q)"
-    proto = model(nodes, w=W, v=OTHER, zero=np.asarray(0, "f4"))
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        ("n = Expand(zero, s) q = MatMul(n, w) k = MatMul(x, v) a = Add(k, q) y = Add(n, a)", "identical"),
+        ("q = MatMul(none, w) k = MatMul(x, v) a = Add(k, q) y = Add(nil, a)", "identical"),
+        ("n = Expand(zero, s) q = MatMul(n, w) k = MatMul(x, v) y = Add(k, q)", "dead"),
+        ("q = MatMul(none, w) k = MatMul(x, v) y = Add(k, q)", "dead"),
+        ("n = Sub(x, x) q = MatMul(n, w) k = MatMul(x, v) a = Add(k, q) y = Add(n, a)", "dead"),
+    ],
+)
+def test_a_layer_may_begin_with_stored_zeros_to_which_its_result_is_added(
+    tmp_path: Path, nodes: str, line: str
+) -> None:
+    """As a decoder with its queries: PyTorch multiplies zeros, too. A replaced input is added to nothing."""
+    nodes = f"s = Shape(x) {nodes}"
+    empty = np.zeros((2, 4), "f4")
+    proto = model(nodes, w=W, v=OTHER, zero=np.asarray(0, "f4"), none=empty, nil=empty)
     known = manifest_of(*parameters_of({"w": W, "v": OTHER}))
 
     lines = lines_of(reconcile(tmp_path, proto, known))

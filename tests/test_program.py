@@ -294,6 +294,22 @@ def test_what_a_class_does_not_read_is_reported_where_the_file_has_no_other_inpu
     assert manifest.trace == (None if read is None else "class-program")
 
 
+def test_an_input_that_an_exporter_removed_has_the_sizes_of_the_others() -> None:
+    from transformers import BartConfig, BartForCausalLM
+
+    config = BartConfig(
+        vocab_size=20, d_model=8, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=8, encoder_layers=1
+    )
+    model = BartForCausalLM(config).eval()
+
+    manifest = tracer_of(model, config)(take_census(model), [("input_ids", (3, 5))], "")  # and no attention_mask
+
+    assert manifest.trace == "class-program"
+    unread = {parameter.name for parameter in manifest.parameters if parameter.read is False}
+    assert len(unread) == 10
+    assert all(".encoder_attn" in name for name in unread)
+
+
 @pytest.mark.parametrize("via", ["dynamo", "torchscript"])
 def test_an_export_balances_by_its_own_program(tmp_path: Path, module: Mixing, via: str) -> None:
     from exporter.export import export_model

@@ -40,7 +40,8 @@ def read_original(
     from analyzer.checkpoints.statedict import add_reason
     from analyzer.manifest import is_manifest, load_manifest
 
-    path, notify = _manifest_of(Path(source)), run.notify
+    is_built = random_weights or sourced.model_class is not None
+    path, notify = Path(source) if is_built else _manifest_of(Path(source)), run.notify
     kind = checkpoint_kind(path)
     if kind is None and path.is_file() and is_manifest(path):
         if random_weights:
@@ -48,7 +49,7 @@ def read_original(
                 f"--random-weights: {source} describes weights; name a config, preset or factory with --against"
             )
         return Original(load_manifest(path))
-    needs_class = kind is None or kind.is_pickle or random_weights or sourced.model_class is not None
+    needs_class = kind is None or kind.is_pickle or is_built
     reason = None if needs_class else lacks_class(path)
     if reason is not None:
         original = add_reason(open_checkpoint(path), path, reason)
@@ -62,12 +63,16 @@ def read_original(
 
 
 def _manifest_of(path: Path) -> Path:
-    """Return the manifest in a folder without a config from which the model could be built; else the path itself."""
-    from analyzer.checkpoints.checkpoint import CONFIG_FILE
-    from analyzer.manifest import MANIFEST_FILE
+    """Return the manifest in a folder without a checkpoint; else the path itself.
 
-    found = path / MANIFEST_FILE
-    return found if found.is_file() and not (path / CONFIG_FILE).is_file() else path
+    A manifest has digests of the weights and PyTorch's program, and the config beside it has neither.
+    """
+    from analyzer.checkpoints.checkpoint import checkpoint_kind
+
+    found = manifest_at(str(path))
+    if found is None or (path.is_dir() and any(checkpoint_kind(file) is not None for file in path.iterdir())):
+        return path
+    return found
 
 
 def manifest_at(source: str) -> Path | None:

@@ -95,6 +95,7 @@ def find_cuts(
     is_learned: Callable[[StoredTensor], bool],
     has_axes: bool,
     calls: Container[Place],
+    beginnings: Container[Place] = (),
 ) -> dict[str, Cut]:
     """Return the outputs of a graph's nodes that depend on a part of what leads to them only.
 
@@ -106,8 +107,9 @@ def find_cuts(
         is_learned: whether a stored tensor is a parameter, so that it holds ordinary numbers.
         has_axes: whether Softmax and its kin work along one axis, as since opset 13.
         calls: nodes that call local functions, of whatever names.
+        beginnings: layers that PyTorch applies to zeros, too.
     """
-    search = _Search(graph, providers, known, is_learned, has_axes)
+    search = _Search(graph, providers, known, is_learned, has_axes, beginnings)
     for node in graph.nodes:
         kernel = _FORMULAS.get(node.op_type)
         if kernel is not None and node.domain in _DOMAINS and node.place not in calls:
@@ -123,6 +125,7 @@ class _Search(Mutable):
     known: Callable[[str], Array | None]
     is_learned: Callable[[StoredTensor], bool]
     has_axes: bool
+    beginnings: Container[Place]
     cuts: dict[str, Cut] = field(default_factory=dict)
     _expressions: dict[str, _Expression] = field(default_factory=dict)
     _forms: dict[object, int] = field(default_factory=dict)
@@ -145,7 +148,7 @@ class _Search(Mutable):
         is_local = node.op_type in _LINEAR
         if is_local and not node.settings and all(each is None or each.value is None for each in operands):
             return
-        if is_local and self._begins_with_zeros(node):
+        if node.place in self.beginnings:
             return
         chosen = operands[0] if operands and node.op_type in SELECTS else None
         if chosen is not None and chosen.value is not None and not chosen.value.ndim:
@@ -156,30 +159,6 @@ class _Search(Mutable):
         for index, name in enumerate(node.outputs if node.op_type == "Split" else node.outputs[:1]):
             if name:
                 self._take_output(node, index, name, operands, is_local)
-
-    def _begins_with_zeros(self, node: Node) -> bool:
-        """Whether a layer is applied to zeros that the file stores, or repeats to a size, and not to a result.
-
-        So does a decoder's first layer to its queries (Carion et al. 2020, arXiv:2005.12872, section 3.2, DETR): its
-        weight is lost in PyTorch, too.
-        """
-        if len(node.inputs) < 2:
-            return False
-        first, _ = self._before(node.inputs[0], _REPEATS)
-        value = self.known(first) if first else None
-        if value is None or value.any():
-            return False
-        _, weight = self._before(node.inputs[1], frozenset({"Transpose"}))
-        return isinstance(weight, StoredTensor) and self.is_learned(weight)
-
-    def _before(self, name: str, passed: Container[str]) -> tuple[str, Provider | None]:
-        """Return the value before the nodes that repeat or move it, and its provider."""
-        for _ in range(_MOST_STEPS):
-            maker = self.providers.get(name)
-            if not isinstance(maker, Node) or maker.op_type not in passed or maker.domain not in _DOMAINS:
-                break
-            name = maker.inputs[0]
-        return name, self.providers.get(name)
 
     def _take_output(
         self, node: Node, index: int, name: str, operands: tuple[_Expression | None, ...], is_local: bool
@@ -756,12 +735,10 @@ _FORMULAS: Mapping[str, Callable[[Call], Array]] = {
 }
 """Function that computes each operator."""
 
-_DOMAINS = frozenset({"", DEFAULT_DOMAIN, "com.microsoft"})
+LAYERS = _LINEAR.keys()
+"""Operators that apply a weight."""
 
-_REPEATS = frozenset(
-    {"Cast", "CastLike", "Expand", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-)
-"""Operators that repeat or move what they read."""
+_DOMAINS = frozenset({"", DEFAULT_DOMAIN, "com.microsoft"})
 
 _BROADCASTS = frozenset(
     {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul"}

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Sequence, Set
 import numpy as np
 
 from analyzer.model import DEFAULT_DOMAIN, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.beginnings import find_beginnings
 from analyzer.model.content import Array
-from analyzer.model.dependence import Cut, find_cuts
+from analyzer.model.dependence import LAYERS, Cut, find_cuts
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MEASURES
 from analyzer.model.places import ByNode
@@ -108,6 +109,9 @@ class _Slice(Mutable, dict=True):
     _cuts: dict[GraphPath, dict[str, Cut]] = field(default_factory=dict)
     """For each graph that has any, its values that do not depend on all that their nodes read."""
 
+    _beginnings: set[Place] = field(default_factory=set)
+    """Layers that PyTorch applies to zeros, too."""
+
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
             self.nodes[graph.path] = bytearray(len(graph.nodes))
@@ -128,8 +132,11 @@ class _Slice(Mutable, dict=True):
         )
         for graph in self.model.graphs:
             known = functools.partial(self._known, graph.path, is_drawn)
+            providers = self.wiring.providers[graph.path]
+            beginnings = find_beginnings(graph, LAYERS, providers, known, self.is_learned)
+            self._beginnings |= beginnings
             cuts = find_cuts(
-                graph, self.wiring.providers[graph.path], known, self.is_learned, has_axes, self.wiring.calls
+                graph, providers, known, self.is_learned, has_axes, self.wiring.calls, beginnings
             )
             if cuts:
                 self._cuts[graph.path] = cuts
@@ -290,7 +297,7 @@ class _Slice(Mutable, dict=True):
         if node.op_type == "Mul":
             zero = next((slot for slot in every if self._is_zero(node.graph_path, node.inputs[slot])), None)
             return every if zero is None else (zero,)
-        if node.op_type in ("MatMul", "Gemm"):
+        if node.op_type in ("MatMul", "Gemm") and node.place not in self._beginnings:
             for slot in (0, 1):
                 if self._is_zero(node.graph_path, node.inputs[slot]):
                     return (slot, *every[2:])
