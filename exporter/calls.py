@@ -21,8 +21,10 @@ from exporter.nodes import is_writing, module_of, operator_name
 from exporter.program import CHECKS
 
 _MOST_CALLS = 50_000
-_MOST_NUMBERS = 4_096
-"""Largest number of elements that are recorded of an integer input or of a constant."""
+_MOST_INTEGERS = 4_096
+"""Largest number of elements that are recorded of an integer input."""
+_MOST_NUMBERS = 65_536
+"""Largest number of elements that are recorded of a constant, such as a table of positions that is no buffer."""
 
 
 def record_calls(program: torch.export.ExportedProgram) -> Calls:
@@ -158,7 +160,8 @@ def _axis(size: Any) -> str:
 
 def _numbers(tensor: Any, *, whole: bool = True) -> str | None:
     """Return the numbers of a small tensor in base64, with `whole` (for inputs) only integers; else None."""
-    if not isinstance(tensor, torch.Tensor) or tensor.numel() > _MOST_NUMBERS or tensor.device.type == "meta":
+    most = _MOST_INTEGERS if whole else _MOST_NUMBERS
+    if not isinstance(tensor, torch.Tensor) or tensor.numel() > most or tensor.device.type == "meta":
         return None
     if whole and (tensor.is_floating_point() or tensor.is_complex()):
         return None

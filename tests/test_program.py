@@ -298,11 +298,18 @@ def test_an_input_that_an_exporter_removed_has_the_sizes_of_the_others() -> None
     from transformers import BartConfig, BartForCausalLM
 
     config = BartConfig(
-        vocab_size=20, d_model=8, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=8, encoder_layers=1
+        vocab_size=20,
+        d_model=8,
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=8,
+        encoder_layers=1,
     )
     model = BartForCausalLM(config).eval()
 
-    manifest = tracer_of(model, config)(take_census(model), [("input_ids", (3, 5))], "")  # and no attention_mask
+    manifest = tracer_of(model, config)(
+        take_census(model), [("input_ids", (3, 5))], ""
+    )  # and no attention_mask
 
     assert manifest.trace == "class-program"
     unread = {parameter.name for parameter in manifest.parameters if parameter.read is False}

@@ -21,7 +21,7 @@ from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter, Traced, spl
 from analyzer.model import Node, StoredTensor
 from analyzer.model.content import Array, decode_values, is_constant_filled
 from analyzer.model.liveness import find_live
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import are_slopes, is_known_table, is_mask, is_sinusoidal, slack_of
 from analyzer.model.waves import are_frequencies, begin_at_zero
 from analyzer.model.wiring import Reader
@@ -144,8 +144,9 @@ def settle_fillers(books: Books) -> None:
         if zeroed and _is_zero_factor(books, entry, zeroed):
             books.settle(entry, Line.ADDED, "content:zeros-of-program")
             continue
-        if not is_left and _is_table_of_data(books, entry):
-            books.settle(entry, Line.ADDED, "content:table")
+        data = None if is_left else _data_of_weights(books, entry)
+        if data is not None:
+            books.settle(entry, Line.ADDED, "content:table" if data.any() else "content:constant-filled")
             continue
         is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) or _is_cache(entry)
         if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
@@ -242,25 +243,31 @@ def _is_cache(entry: Entry) -> bool:
     return entry.role is Role.BUFFER and entry.evidence is Evidence.STRUCTURE and not entry.sources
 
 
-def _is_table_of_data(books: Books, entry: Entry) -> bool:
-    """Whether an entry is a known table that is only the data of products with weights of PyTorch (Swin V2)."""
+def _data_of_weights(books: Books, entry: Entry) -> Array | None:
+    """Return the numbers of a known table (Swin V2) or of zeros (DETR) that only weights of PyTorch multiply.
+
+    Zeros in place of a layer's input make its weight `dead`.
+    """
     if (
         entry.sources
         or entry.role not in (Role.PARAMETER, Role.CONSTANT)
         or entry.tensor.numel > _MOST_FILLER
     ):
-        return False
+        return None
     wiring = books.ledger.wiring
-    readers = wiring.readers(entry.tensor, past=_SAME)
+    every = wiring.readers(entry.tensor, past=MOVES)
+    readers = [reader for reader in every if reader.node.op_type not in MEASURES]
     if not readers or not all(_is_operand(reader) and not reader.slot for reader in readers):
-        return False
+        return None
     weights = [wiring.find(reader.node.graph_path, reader.node.inputs[1]) for reader in readers]
     held = {key for settled in books.parameters.values() for key in settled.entries}
     if not all(isinstance(weight, StoredTensor) and weight.key in held for weight in weights):
-        return False
+        return None
     array = books.contents.array(entry)
-    is_real = array is not None and array.dtype.kind == "f" and books.contents.encoding(entry) is None
-    return is_real and array is not None and not is_constant_filled(array) and _is_table(array)
+    if array is None or array.dtype.kind != "f" or books.contents.encoding(entry) is not None:
+        return None
+    is_known = not array.any() or (not is_constant_filled(array) and _is_table(array))
+    return array if is_known else None
 
 
 def _is_computed_table(books: Books, entry: Entry, array: Array) -> bool:

@@ -801,3 +801,25 @@ def test_two_tensors_computed_from_one_parameter_hold_none_of_its_values(tmp_pat
 
     assert not result.balanced
     assert [line.decided_by for line in result.entries] == ["name+content"] * 2
+
+
+@pytest.mark.parametrize(("change", "is_balanced"), [(1.0, True), (1.5, False)])
+def test_a_longer_table_that_is_cut_before_a_layer_is_no_parameter(
+    tmp_path: Path, change: float, is_balanced: bool
+) -> None:
+    """As the relative positions of ESPnet's Conformer, whose length an exporter also reads."""
+    turned = np.outer(np.arange(40, -41, -1), 1e4 ** (-np.arange(0, 8, 2) / 8))
+    waves = np.stack([np.sin(turned), np.cos(turned)], axis=-1).reshape(81, 8).astype("f4")
+    waves[3, 2] *= change
+    stored = {
+        "waves": waves,
+        "w": noise(8, 4),
+        "v": noise(4, 4, seed=1),
+        "n": np.asarray([30]),
+        "m": np.asarray([51]),
+    }
+    nodes = "t = Slice(waves, n, m) s = Shape(t) p = MatMul(t, w) k = MatMul(x, v) y = Add(k, p)"
+    proto = text_model(f"g (float[21,4] x) => (float[21,4] y, int64[2] s) {{ {nodes} }}", stored)
+    known = manifest_of(*parameters_of({"w": stored["w"], "v": stored["v"]}))
+
+    assert reconcile(tmp_path, proto, known).balanced == is_balanced
