@@ -324,6 +324,13 @@ def test_many_narrow_integers_may_be_weights_and_others_are_a_shape_or_a_mask(tm
     assert found.role is (Role.UNATTRIBUTED if may_be_weights else Role.CONSTANT)
 
 
+@pytest.mark.parametrize(("to", "role"), [("FLOAT16", "parameter"), ("BOOL", "unattributed")])
+def test_numbers_that_become_truth_values_are_a_mask_and_no_table(tmp_path, to, role):
+    cast = getattr(onnx.TensorProto, to)
+
+    assert decide(tmp_path, f"t = Cast<to = {cast}>(w) y = Gather(t, i)", ramp(5, 3), "i").role.value == role
+
+
 @pytest.mark.parametrize("dtype", ["i1", "u1"])
 def test_table_of_codes_is_what_reads_its_rows(tmp_path, dtype):
     nodes = "rows = Gather(w, x) d = DequantizeLinear(rows, x) y = MatMul(x, d)"

@@ -659,6 +659,15 @@ def _judge(
         # Scales that only round numbers on the way do not count if the numbers stay nearly the same.
         return stored, made, total, total - sum(map(rounds, stored))
 
+    count = functools.partial(count_rounded, model, wiring)
+
+    def is_moved_known(path: GraphPath, name: str) -> bool:
+        """Whether the value consists of known ones, cut and joined at sizes that depend on an input."""
+        left = _count_moved(
+            walk, evaluator, path, name, lambda *found: 0 if is_known(*found) else count(*found)
+        )
+        return left <= FEW
+
     tensors: set[Key] = set()
     reported: set[Sources] = set()
     numbers: dict[Place, int] = {}
@@ -670,24 +679,19 @@ def _judge(
         is_formula = may_be_table and total <= FEW
         is_fixed = is_computed and walk.find(path, name).is_fixed
         value = evaluator.value(path, name) if may_be_table or is_fixed else None
-        if (
-            is_fixed
-            and value is not None
-            and claims.isdisjoint(stored)
-            and not count_rounded(model, wiring, path, name, value)
-        ):
+        if is_fixed and value is not None and claims.isdisjoint(stored) and not count(path, name, value):
             continue  # a known table meets the activation, whatever few numbers it is computed of
         if may_be_table:  # a value that cannot be computed is not known
-            free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
+            free = FEW + 1 if value is None else count(path, name, value)
             if value is None:
-                free = min(free, _count_moved(walk, evaluator, path, name, 0))
+                free = min(free, _count_moved(walk, evaluator, path, name, count))
             if total + free > FEW and value is not None and _is_near(value, unrounded.value(path, name)):
                 total = least
             else:
                 total += free
         if total > FEW and (made or not is_plain) and least <= _MOST_WORKED_OUT:
             value = evaluator.value(path, name) if value is None else value
-            if value is not None and is_known(path, name, value):
+            if is_known(path, name, value) if value is not None else is_moved_known(path, name):
                 total = 0
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
@@ -704,8 +708,18 @@ def _judge(
     return Opaque(frozenset(tensors), numbers)
 
 
-def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, depth: int) -> int:
-    """Count the numbers in data joined with an activation, past nodes that move both; more than `FEW` if unknown."""
+def _count_moved(
+    walk: _Walk,
+    evaluator: Evaluator,
+    path: GraphPath,
+    name: str,
+    count: Callable[[GraphPath, str, Array], int],
+    depth: int = 0,
+) -> int:
+    """Count the numbers in data joined with an activation, past nodes that move both; more than `FEW` if unknown.
+
+    `count` returns the count of a value, given by its graph and name.
+    """
     found = walk.find(path, name)
     if not found.sources:
         return 0
@@ -713,7 +727,7 @@ def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, 
         return 1
     if found.is_fixed:
         value = evaluator.value(path, name)
-        return FEW + 1 if value is None else count_rounded(walk.model, walk.wiring, path, name, value)
+        return FEW + 1 if value is None else count(path, name, value)
     node = walk.wiring.find(path, name)
     known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
     if not isinstance(node, Node) or known is None or known.moved == frozenset():
@@ -721,7 +735,9 @@ def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, 
     slots = [slot for slot in range(len(node.inputs)) if known.passes_on(slot)]
     if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
         return FEW + 1  # the node makes numbers itself, like Dropout
-    return sum(_count_moved(walk, evaluator, node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
+    return sum(
+        _count_moved(walk, evaluator, node.graph_path, node.inputs[slot], count, depth + 1) for slot in slots
+    )
 
 
 def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:

@@ -111,8 +111,9 @@ def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDAr
     step = max(1, _BAND_BYTES // max(1, 8 * rows.shape[1]))
     for start in range(0, len(rows), step):
         band = rows[start : start + step].astype(np.float64)
-        projections[start : start + step] = band @ direction
-        norms[start : start + step] = np.sqrt((band * band).sum(axis=1))
+        with np.errstate(invalid="ignore", over="ignore"):  # masks hold infinities
+            projections[start : start + step] = band @ direction
+            norms[start : start + step] = np.sqrt((band * band).sum(axis=1))
     return projections, norms
 
 

@@ -645,6 +645,36 @@ def settle_outside(books: Books) -> None:
         if is_absent and not any(f"{scope}.".startswith(module) for scope in scopes):
             for parameter in parameters:
                 books.settle_absent(parameter, Line.UNUSED, f"name:never-read {module.rstrip('.')}")
+    across = _find_cross_attention(books)
+    if all(parameter.name not in books.parameters for parameter in across):
+        for parameter in across:
+            books.settle_absent(parameter, Line.UNUSED, "name:no-encoder")
+
+
+_CROSS = re.compile(
+    r"(.*?)\.?(?:layers?|h|block)\.\d+\.(?:encoder_attn|encoder_attn_layer_norm|cross_?attention|ln_cross_attn)\."
+)
+"""Attention of a decoder to an encoder (transformers `modeling_bart.py`, `modeling_bert.py`, `modeling_gpt2.py`)."""
+
+
+def _find_cross_attention(books: Books) -> list[Parameter]:
+    """Return the attention to an encoder, of a decoder that has none, and whose file takes no encoder's states.
+
+    `forward` skips it without such states, as in `BartForCausalLM`.
+    """
+    if any("encoder" in name for graph in books.ledger.model.graphs for name in graph.inputs):
+        return []
+    decoders: dict[str, list[Parameter]] = defaultdict(list)
+    for parameter in books.manifest.parameters:
+        found = _CROSS.match(parameter.name)
+        if found is not None:
+            decoders[found.group(1)].append(parameter)
+    if len(decoders) != 1:
+        return []
+    [(decoder, across)] = decoders.items()
+    others = [each.name for each in books.manifest.parameters if not each.name.startswith(decoder)]
+    has_encoder = any("encoder" in part for name in others for part in name.split("."))
+    return [] if has_encoder else across
 
 
 def _head(names: Iterable[str]) -> str | None:

@@ -73,6 +73,30 @@ def test_a_value_of_the_program_is_explained_with_its_expression(tmp_path: Path)
     assert (line.expression, line.decided_by, line.parameter) == ("1 - mix", "content:evaluated", None)
 
 
+@pytest.mark.parametrize(("change", "is_balanced"), [(0, True), (1, False)])
+def test_a_value_of_the_program_may_be_cut_at_a_size_that_an_input_gives(
+    tmp_path: Path, change: int, is_balanced: bool
+) -> None:
+    """As ProphetNet's positions: the file computes them for the longest text, and cuts them to the text."""
+    ranks = np.random.default_rng(0).permutation(40)
+    picked = (ranks * 3 % 41).astype("f4")
+    stored = {
+        "mix": MIX,
+        "ranks": ranks + change,
+        "three": np.asarray(3),
+        "most": np.asarray(41),
+        "none": np.asarray([0]),
+    }
+    nodes = (
+        "t = Mul(ranks, three) m = Mod(t, most) p = Cast<to = 1>(m) n = Shape(x) c = Slice(p, none, n) "
+        "a = Mul(x, mix) y = Add(a, c)"
+    )
+    proto = text_model(f"g (float[8] x) => (float[8] y) {{ {nodes} }}", stored)
+    known = with_program(manifest_of(parameter("mix", MIX)), computed(picked, "ranks * 3 % 41"))
+
+    assert reconcile(tmp_path, proto, known).balanced == is_balanced
+
+
 def test_without_a_program_the_computed_value_is_unexplained(tmp_path: Path) -> None:
     proto, manifest = mixed(1 - MIX)
 

@@ -605,6 +605,40 @@ def test_a_layer_of_another_place_is_missing(tmp_path, name):
     assert lines_of(reconcile(tmp_path, text_model(MATMUL, {"fc.weight": FC}), known))[name] == "missing"
 
 
+@pytest.mark.parametrize(
+    ("other", "entering", "line"),
+    [
+        ("model.decoder.norm.weight", "x", "unused"),
+        (
+            "model.encoder.norm.weight",
+            "x",
+            "missing",
+        ),  # the file lacks what an encoder's states would go through
+        ("model.decoder.norm.weight", "encoder_hidden_states", "missing"),
+    ],
+)
+@pytest.mark.parametrize("cross", ["encoder_attn.k_proj.weight", "encoder_attn_layer_norm.bias"])
+def test_attention_to_an_encoder_is_unused_where_there_is_none(tmp_path, other, entering, line, cross):
+    names = [f"model.decoder.layers.{index}.{cross}" for index in range(2)]
+    stored = {"fc.weight": FC, other: noise(3, seed=4)}
+    held = [parameter(name, array) for name, array in stored.items()]
+    known = manifest_of(*held, *(parameter(name, noise(5, 3)) for name in names))
+    nodes = f'h = MatMul({entering}, "fc.weight") s = ReduceSum(h) y = Mul("{other}", s)'
+    proto = text_model(f"g (float[1,3] {entering}) => (float[3] y) {{ {nodes} }}", stored)
+
+    result = reconcile(tmp_path, proto, known)
+
+    assert [lines_of(result)[name] for name in names] == [line, line]
+
+
+def test_attention_to_an_encoder_that_one_layer_has_is_missing_in_the_other(tmp_path):
+    names = [f"model.decoder.layers.{index}.encoder_attn.k_proj.weight" for index in range(2)]
+    known = manifest_of(parameter(names[0], FC), parameter(names[1], noise(5, 3)))
+    proto = text_model(MATMUL.replace("fc.weight", names[0]), {names[0]: FC})
+
+    assert lines_of(reconcile(tmp_path, proto, known))[names[1]] == "missing"
+
+
 @pytest.mark.parametrize(("low", "line"), [(1.0, "added"), (-1e4, "unexpected")])
 def test_a_mask_of_a_buffer_that_is_not_listed_is_distinguished_from_one_that_is_added(tmp_path, low, line):
     mask = np.tril(np.full((6, 6), low, np.float32))

@@ -386,7 +386,12 @@ def _readers(wiring: Wiring, source: StoredTensor | _Mover) -> list[Reader]:
 
 
 def _moves(reader: Reader, tensor: StoredTensor) -> bool:
-    """Whether a reader passes the tensor on, moved, cut or re-encoded; for a quantized table, also its rows."""
+    """Whether a reader passes the tensor on, moved, cut or re-encoded; for a quantized table, also its rows.
+
+    Of numbers, a cast to truth values leaves only a mask.
+    """
+    if reader.node.op_type == "Cast" and reader.node.integers.get("to") == DType.BOOL:
+        return False
     if is_passed(reader, CARRIES):
         return True
     return kind_of(reader.node) is Kind.LOOKS_UP and reader.slot == 0 and tensor.dtype in _QUANTIZED
