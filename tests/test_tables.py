@@ -90,6 +90,16 @@ def yarn_frequencies() -> Array:
     return (1 - ramp) * freq + ramp * freq / 4
 
 
+def coordinates(*sides: int) -> Array:
+    """Return the coordinates (places, axes) of a grid."""
+    return np.stack([axis.ravel() for axis in np.indices(sides)], axis=-1)
+
+
+def dealt(freq: Array) -> Array:
+    """Return frequencies in the order of Pixtral: every other one for rows, then the others for columns."""
+    return np.concatenate([freq[::2], freq[1::2]])
+
+
 def rotary_grid(rows: int, columns: int) -> Array:
     """Return EVA's table: sines, then cosines of a position's row and column, each frequency twice."""
     freq = np.repeat(frequencies(8), 2)
@@ -212,6 +222,7 @@ TABLES = {
     "angles of two frequencies": np.tile(np.outer(np.arange(11), [1.0, 0.01]), (1, 2)),
     "places of a square grid": rotary_grid(5, 5),
     "places of a grid": rotary_grid(4, 7),
+    "cosines of both coordinates": np.cos(coordinates(6, 5)[..., None] * dealt(frequencies(32))),
     "sinusoids of a grid": sinusoids_of_grid(4, 6),
     "sinusoids of an image": sinusoids_of_image(9, 12),
     "windows of an adaptive pooling": windows_of_pooling((8, 3), (10, 6)),
@@ -493,6 +504,14 @@ def test_frequencies_the_other_way_round_are_no_known_table() -> None:
 
     assert count_free(frequencies) == 0
     assert count_free(-frequencies) == 8
+
+
+def test_frequencies_that_are_dealt_to_axes_in_another_order_are_no_known_table() -> None:
+    known = dealt(frequencies(32))
+    other = np.concatenate([known[8:], known[:8]])
+
+    assert is_known_table(np.cos(coordinates(6, 5)[..., None] * known))
+    assert not is_known_table(np.cos(coordinates(6, 5)[..., None] * other))
 
 
 def test_no_frequency_is_above_one() -> None:

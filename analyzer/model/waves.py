@@ -277,7 +277,7 @@ def _are_one_series(solved: _Solved, slack: float) -> bool:
         is_first = errors <= other.errors
         frequencies = np.where(is_first, frequencies, other.frequencies)
         errors = np.where(is_first, errors, other.errors)
-    return are_frequencies(frequencies, slack, errors)
+    return are_frequencies_of_axes(frequencies, slack, errors)
 
 
 def _once(solved: _Solved, slack: float) -> _Solved:
@@ -342,6 +342,24 @@ def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) ->
     scaled = np.flatnonzero(~near)
     is_one_run = int(scaled[-1] - scaled[0]) + 1 == scaled.size and bool((ratios[scaled] < usual).all())
     return is_one_run and values.size >= _LEAST_SCALED and 2 * int(near.sum()) >= near.size >= 3
+
+
+def are_frequencies_of_axes(values: Reals, slack: float, errors: Reals | None = None) -> bool:
+    """Whether numbers are the frequencies of a position of one axis or two, which are dealt to the axes in turn.
+
+    Two axes have the even and the odd frequencies of one series, one after the other (transformers
+    `modeling_pixtral.py`).
+    """
+    return values.ndim == 1 and any(
+        are_frequencies(_in_turn(values, axes), slack, None if errors is None else _in_turn(errors, axes))
+        for axes in (1, 2)
+        if values.size % axes == 0
+    )
+
+
+def _in_turn(values: Reals, axes: int) -> Reals:
+    """Return the first number of each axis, then the second of each, and so on."""
+    return np.ravel(values.reshape(axes, -1).T)
 
 
 _LEAST_SCALED = 8

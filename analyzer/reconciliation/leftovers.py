@@ -23,7 +23,7 @@ from analyzer.model.content import Array, decode_values, is_constant_filled
 from analyzer.model.liveness import find_live
 from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import are_slopes, is_known_table, is_mask, is_sinusoidal, slack_of
-from analyzer.model.waves import are_frequencies, begin_at_zero
+from analyzer.model.waves import are_frequencies_of_axes, begin_at_zero
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import find_masked
@@ -291,7 +291,7 @@ def _is_computed_table(books: Books, entry: Entry, array: Array) -> bool:
             and begin_at_zero(values, slack)
             and is_sinusoidal(values, slack)
         )
-    return values.ndim == 1 and are_frequencies(values, slack_of(array)) and is_only_rotary(books, entry)
+    return are_frequencies_of_axes(values, slack_of(array)) and is_only_rotary(books, entry)
 
 
 def _looks_up(reader: Reader) -> bool:

@@ -150,7 +150,8 @@ def _match_remaining(books: Books) -> None:
         shape = entry.tensor.shape
         if entry.role in (Role.QUANTIZATION, Role.BUFFER) or entry.sources or _is_read_whole(books, entry):
             continue
-        if len(shape) != 2 or not entry.tensor.dtype.is_floating or entry.tensor.numel < _LEAST_WIDTH:
+        is_rows = len(shape) > 1 and sum(dim != 1 for dim in shape[:-1]) <= 1
+        if not is_rows or not entry.tensor.dtype.is_floating or entry.tensor.numel < _LEAST_WIDTH:
             continue
         modules = books.reader_modules(entry)
         candidates = [

@@ -410,8 +410,12 @@ def test_a_vector_that_was_half_precision_before_it_was_repeated_is_broadcast(tm
 
 
 @both
-def test_rows_in_a_second_tensor_complete_the_table(tmp_path, at_hand):
-    result = reconcile_table(tmp_path, joined(ROWS[:17], ROWS[17:]), at_hand=at_hand)
+@pytest.mark.parametrize("shape", [(-1, 6), (1, -1, 6)], ids=["rows", "rows of an example"])
+def test_rows_in_a_second_tensor_complete_the_table(tmp_path, at_hand, shape):
+    """A tensor for each example has the tokens of an image, and one before them (CLIPSeg)."""
+    result = reconcile_table(
+        tmp_path, joined(*(part.reshape(shape) for part in (ROWS[:17], ROWS[17:]))), at_hand=at_hand
+    )
 
     assert bridge_of(result) == {"sliced": (1, 120, 0, 0)}
     assert result.parameters[0].entries == (((), "v"), ((), "w"))
@@ -435,7 +439,7 @@ def test_rows_in_another_order_or_of_other_values_are_unexplained(tmp_path, rest
 def joined(first: Array, second: Array):
     """Return a model that joins two pieces of a table before it adds them."""
     return text_model(
-        "g (float[n,6] x) => (float[n,6] y) { t = Concat<axis = 0>(v, w) y = Add(x, t) }",
+        f"g (float[n,6] x) => (float[n,6] y) {{ t = Concat<axis = {first.ndim - 2}>(v, w) y = Add(x, t) }}",
         {"v": np.ascontiguousarray(first), "w": np.ascontiguousarray(second)},
     )
 
