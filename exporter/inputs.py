@@ -205,8 +205,8 @@ def _image_tokens(model: nn.Module, builder: _Builder) -> int:
         return 0
 
 
-_SPECTRA, _WAVES = ("frames", "bins", "image"), ("channels",)
-"""Layouts of sound: frames x bins, bins x frames, or an image of one channel; samples by channel."""
+_SPECTRA, _WAVES = ("frames", "bins", "positions", "image"), ("channels",)
+"""Layouts of sound: frames x bins, bins x frames, two frames per position, one channel's image; samples by channel."""
 
 
 def _sound_layouts(inputs: ExampleInputs) -> tuple[str, ...]:
@@ -453,7 +453,9 @@ class _Builder:
             shape = (BATCH, bins, 100)
         elif self.layout == "image" or (spectrum is not None and not self.layout):
             shape = (BATCH, 1, int(spectrum or 64) * max(1, int(spectrum or 64) // bins), bins)
-        elif "decoder_input_ids" in self.names and hasattr(config, "max_source_positions"):
+        elif hasattr(config, "max_source_positions") and (
+            self.layout == "positions" or "decoder_input_ids" in self.names
+        ):
             shape = (BATCH, bins, 2 * int(config.max_source_positions))
         else:
             shape = (BATCH, 100, int(getattr(config, "feature_projection_input_dim", bins)))

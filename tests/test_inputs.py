@@ -83,6 +83,12 @@ def made_for(config_class: str, model_class: str, **fields: object):
             {**SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 30, "pad_token_id": 0},
             ["input_features", "decoder_input_ids"],
         ),
+        (
+            "Qwen2AudioEncoder",
+            "Qwen2AudioEncoderConfig",
+            {**SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 30},
+            ["input_features"],
+        ),
         ("ViTModel", "ViTConfig", {**SMALL, "image_size": 32, "patch_size": 8}, ["pixel_values"]),
         (
             "CLIPModel",
