@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional as F  # noqa: N812  as all of PyTorch's documentation has it
 from torch.overrides import TorchFunctionMode, resolve_name
 
@@ -176,7 +177,7 @@ class Recorder(TorchFunctionMode):
         parents = tuple(dict.fromkeys(n for each in sources if (n := self.made_by(each)) is not None))
         result = func(*args, **kwargs)
         made = [args[0]] if name == "setitem" else [*tensors_in(result)]
-        if not made:
+        if not made or any(map(is_functorch_wrapped_tensor, made)):  # within vmap a value has no numbers
             return result
         frame = self._stack[-1]
         call = Call(

@@ -746,3 +746,35 @@ def test_rounded_parts_of_pytorchs_tensors_are_computed_with_and_changed_ones_ar
 
     assert (code, document["same"], document["first"]) == (0, True, None)
     assert (changed, other["same"]) == (1, False)
+
+
+MAPPED = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)
+    def forward(self, x):
+        places = torch.arange(x.shape[0])
+        def sees(row, column):
+            return row.new_ones((), dtype=torch.bool) & (column <= row)
+        mask = torch.func.vmap(torch.func.vmap(sees, (None, 0)), (0, None))(places, places)
+        scores = (x @ x.T).masked_fill(~mask, -1e4).softmax(-1)
+        h = self.first(scores @ x)
+        return self.last(h[h.sum(-1).topk(2).indices])
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randn(4, 8),)
+"""
+
+
+def test_a_mask_that_forward_makes_by_vmap_has_no_values_to_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mapped.py").write_text(MAPPED)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "mapped:factory", "-o", tmp_path / "out", "--quiet", "--static").returncode == 0
+
+    code, document = verify(tmp_path / "out" / "model.onnx")
+
+    assert (code, document["same"]) == (0, True)
