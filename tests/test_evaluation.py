@@ -260,6 +260,23 @@ def test_calls_of_calls_end(tmp_path: Path) -> None:
     assert Evaluator(ledger.model, ledger.wiring).value((), "r") is None
 
 
+@pytest.mark.parametrize(("chosen", "expected"), [("zero", [5, 0]), ("one", [0, -5])])
+def test_a_known_condition_chooses_a_branch(chosen: str, expected: list[int], tmp_path: Path) -> None:
+    text = f"""g (float[3] x) => (float[3] y) {{
+        c = Cast <to = 9> ({chosen})
+        r, s = If (c) <
+            then_branch = a () => (int64 p, int64 q) {{ p = Identity(zero) q = Neg(five) }},
+            else_branch = b () => (int64 p, int64 q) {{ p = Identity(five) q = Identity(zero) }}
+        >
+        y = Identity(x)
+    }}"""
+    names = (chosen, "zero", "five")
+    ledger = audit(tmp_path, text_model(text, {name: STORED[name] for name in names}))
+    evaluator = Evaluator(ledger.model, ledger.wiring)
+
+    assert [int(found) for name in "rs" if (found := evaluator.value((), name)) is not None] == expected
+
+
 def test_a_value_is_seen_from_a_body_that_reads_it(tmp_path: Path) -> None:
     text = """g (float[3] x, bool c) => (float[3] y) {
         s = Neg(v)

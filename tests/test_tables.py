@@ -222,6 +222,9 @@ TABLES = {
     "angles of two frequencies": np.tile(np.outer(np.arange(11), [1.0, 0.01]), (1, 2)),
     "places of a square grid": rotary_grid(5, 5),
     "places of a grid": rotary_grid(4, 7),
+    "frequencies of which the last are still": np.pad(frequencies(16), (0, 8)),
+    "angles of which the last are still": np.tile(np.pad(angles(11, 16), ((0, 0), (0, 4))), (1, 2)),
+    "cosines of which the last are still": np.cos(np.tile(np.pad(angles(11, 16), ((0, 0), (0, 4))), (1, 2))),
     "cosines of both coordinates": np.cos(coordinates(6, 5)[..., None] * dealt(frequencies(32))),
     "sinusoids of a grid": sinusoids_of_grid(4, 6),
     "sinusoids of an image": sinusoids_of_image(9, 12),
@@ -512,6 +515,13 @@ def test_frequencies_that_are_dealt_to_axes_in_another_order_are_no_known_table(
 
     assert is_known_table(np.cos(coordinates(6, 5)[..., None] * known))
     assert not is_known_table(np.cos(coordinates(6, 5)[..., None] * other))
+
+
+def test_channels_that_stand_still_between_others_are_no_known_table() -> None:
+    turning = np.pad(angles(11, 16), ((0, 0), (0, 4)))
+
+    assert is_known_table(np.cos(turning))
+    assert not is_known_table(np.cos(turning[:, [0, 8, 1, 9, 2, 10, 3, 11, 4, 5, 6, 7]]))
 
 
 def test_no_frequency_is_above_one() -> None:

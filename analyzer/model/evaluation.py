@@ -132,6 +132,8 @@ class Evaluator(Mutable):
             return self._call(provider, key[1], depth)
         if provider.op_type == "SequenceAt" and provider.is_standard:
             return self._part(provider, depth)
+        if provider.op_type == "If" and provider.is_standard and self.tracked is None:
+            return self._chosen(provider, key[1], depth)
         kernel = self._kernel(provider)
         index = provider.outputs.index(key[1]) if key[1] in provider.outputs else 0
         if kernel is None or (index and kernel is not _split):
@@ -156,6 +158,18 @@ class Evaluator(Mutable):
         if is_placed and provider.op_type not in _MOVED:
             found = np.broadcast_to(PLACE(0), found.shape)
         return found if found.size <= self.most else None
+
+    def _chosen(self, node: Node, name: str, depth: int) -> Array | None:
+        """Return the result of the branch that a known condition chooses."""
+        condition = self.value(node.graph_path, node.inputs[0], depth + 1) if node.inputs else None
+        if condition is None or condition.size != 1 or name not in node.outputs:
+            return None
+        wanted = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+        index = node.outputs.index(name)
+        for body in self.wiring.nested.get(node.place, ()):
+            if body.path[-1].endswith(f".{wanted}") and index < len(body.outputs):
+                return self.value(body.path, body.outputs[index], depth + 1)
+        return None
 
     def _part(self, node: Node, depth: int) -> Array | None:
         """Return one part of a tensor that SplitToSequence has split; other sequences are not followed."""

@@ -157,7 +157,32 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
         or are_slopes(values, slack)
         or is_sinusoidal(values, slack)
         or are_log_distances(values)
+        or _turns_in_part(values, slack)
     )
+
+
+def _turns_in_part(values: Reals, slack: float) -> bool:
+    """Whether a table is of rotary positions whose last channels stand still: a part of each head does not turn.
+
+    Their frequencies are zeros (transformers `modeling_rope_utils.py`, the type `proportional`), once or twice.
+    """
+    return any(_turns_in_part_of(np.moveaxis(values, axis, -1), slack) for axis in {0, values.ndim - 1})
+
+
+def _turns_in_part_of(values: Reals, slack: float) -> bool:
+    columns = values.reshape(-1, values.shape[-1])
+    is_still = (columns == 0).all(axis=0)
+    if values.ndim > 1:
+        is_still |= (columns == 1).all(axis=0)
+    if not is_still.any() or is_still.all():
+        return False
+    times = 2 if np.array_equal(*np.array_split(is_still, 2)) else 1
+    if not bool((np.diff(is_still.reshape(times, -1).astype(np.int8)) >= 0).all()):
+        return False
+    moving = values[..., ~is_still]
+    if values.ndim == 1:
+        return moving.size > 1 and _are_speeds(moving, slack)
+    return is_sloped(moving, slack) or is_sinusoidal(moving, slack)
 
 
 def _are_speeds(values: Reals, slack: float) -> bool:

@@ -22,7 +22,7 @@ from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.distances import are_distances
 from analyzer.model.evaluation import Evaluator
-from analyzer.model.operators import RECODES, Kind, Slot, kind_of, operator_of
+from analyzer.model.operators import MOVES, RECODES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import is_geometric
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books
@@ -476,7 +476,7 @@ def _find_changed_frequencies(follower: Follower, entry: Entry) -> _Change | Non
             continue
         # Rounding to codes on the way is judged by the rule for data that nothing explains.
         chosen = unrounded if meeting.is_coded else evaluator
-        value = chosen.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+        value = _last_known(books, chosen, meeting)
         if value is None or value.dtype.kind in "fV":
             is_kept = not changes if value is None else _keeps_frequencies(books, meeting, value, frequencies)
             if not is_kept:
@@ -484,24 +484,48 @@ def _find_changed_frequencies(follower: Follower, entry: Entry) -> _Change | Non
     return None
 
 
+def _last_known(books: Books, evaluator: Evaluator, meeting: Meeting) -> Array | None:
+    """Return the arriving value, or the last one before it that is known and only moved since."""
+    path, name = meeting.node.graph_path, meeting.node.inputs[meeting.slot]
+    value, maker = evaluator.value(path, name), books.ledger.wiring.find(path, name)
+    while value is None and isinstance(maker, Node) and maker.op_type in MOVES and maker.is_standard:
+        path, name = maker.graph_path, maker.inputs[0]
+        value, maker = evaluator.value(path, name), books.ledger.wiring.find(path, name)
+    return value
+
+
 def _keeps_frequencies(books: Books, meeting: Meeting, value: Array, frequencies: Reals) -> bool:
     """Whether a value has the same frequencies, perhaps each twice, or is a table made of them.
 
-    A factor is allowed only if PyTorch's program computes the result, or is unknown.
+    A factor is allowed only if PyTorch's program computes the result, or is unknown; and so are several, such as the
+    coordinates of an image's patches (DINOv3).
     """
     found = value.astype(np.float64).reshape(-1)
     twice = (frequencies, np.concatenate([frequencies, frequencies]), np.repeat(frequencies, 2))
     alike = [one for one in twice if one.size == found.size]
     if not alike:
         model, wiring, node = books.ledger.model, books.ledger.wiring, meeting.node
-        return count_rounded(model, wiring, node.graph_path, node.inputs[meeting.slot], value) <= 1
-    factors = [found[0] / one[0] for one in alike]
+        if count_rounded(model, wiring, node.graph_path, node.inputs[meeting.slot], value) <= 1:
+            return True
     is_free = books.manifest.program is None or _is_traced(books, value)
+    if not alike:
+        return is_free and _are_multiples(found, frequencies)
+    factors = [found[0] / one[0] for one in alike]
     return any(
         (abs(factor - 1) <= _SLACK or (is_free and factor > 0))
         and bool(np.allclose(one * factor, found, rtol=_SLACK))
         for one, factor in zip(alike, factors, strict=True)
     )
+
+
+def _are_multiples(found: Reals, frequencies: Reals) -> bool:
+    """Whether numbers are the frequencies several times in a row, each time with one factor."""
+    if found.size % frequencies.size:
+        return False
+    rows = found.reshape(-1, frequencies.size)
+    expected = rows[:, :1] / frequencies[0] * frequencies
+    largest = float(np.abs(rows).max(initial=0.0))
+    return bool(np.allclose(rows, expected, rtol=_SLACK, atol=_SLACK * largest * 1e-3))
 
 
 def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:

@@ -22,7 +22,7 @@ from analyzer.model import Node, StoredTensor
 from analyzer.model.content import Array, decode_values, is_constant_filled
 from analyzer.model.liveness import find_live
 from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, kind_of, operator_of
-from analyzer.model.tables import are_slopes, is_known_table, is_mask, is_sinusoidal, slack_of
+from analyzer.model.tables import are_slopes, is_affine, is_known_table, is_mask, is_sinusoidal, slack_of
 from analyzer.model.waves import are_frequencies_of_axes, begin_at_zero
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Suspect
@@ -230,10 +230,14 @@ def _is_table(array: Array) -> bool:
     if array.size >= _LEAST_TABLE:
         return is_known_table(array)
     values = np.squeeze(array.astype(np.float64))
+    if values.ndim == 1 and values.size >= _LEAST_EVEN and values[0] != values[-1] and is_affine(values):
+        return True
     is_positive = bool((values > 0).all())
     return array.size >= _LEAST_SLOPES and is_positive and are_slopes(values, slack_of(array))
 
 
+_LEAST_EVEN = 4
+"""Least number of evenly spaced numbers, such as the centers of patches: two determine the others."""
 _LEAST_SLOPES = 3
 """Least number of ALiBi slopes: their number determines them, so that three are no accident."""
 

@@ -857,3 +857,28 @@ def test_a_longer_table_that_is_cut_before_a_layer_is_no_parameter(
     known = manifest_of(*parameters_of({"w": stored["w"], "v": stored["v"]}))
 
     assert reconcile(tmp_path, proto, known).balanced == is_balanced
+
+
+@pytest.mark.parametrize(
+    ("numbers", "line"),
+    [
+        ([0.125, 0.375, 0.625, 0.875], "added"),
+        ([0, 0.5, 1], "unexplained"),
+        ([0.125, 0.375, 0.625, 0.876], "unexplained"),
+    ],
+)
+def test_evenly_spaced_numbers_are_positions_if_there_are_four(
+    tmp_path: Path, numbers: list[float], line: str
+) -> None:
+    """As the centers of patches, and positions divided by a length."""
+    even, fc = np.asarray(numbers, "f4"), noise(3, len(numbers))
+    nodes = 'f = Floor(even) h = MatMul(x, "fc.weight") y = Mul(h, f)'
+    size = len(numbers)
+    proto = text_model(
+        f"g (float[1,3] x) => (float[1,{size}] y) {{ {nodes} }}", {"even": even, "fc.weight": fc}
+    )
+    known = replace(manifest_of(parameter("fc.weight", fc)), lists_all_buffers=False)
+
+    result = reconcile(tmp_path, proto, known)
+
+    assert {entry.key[1]: entry.line.value for entry in result.entries}["even"] == line

@@ -19,9 +19,10 @@ from models import (
     ramp,
     reconcile,
     text_model,
+    traced,
 )
 
-from analyzer.manifest import Buffer, Manifest
+from analyzer.manifest import Buffer, Manifest, Program
 from analyzer.model.content import Array
 from analyzer.reconciliation import Reconciliation
 
@@ -265,6 +266,42 @@ def test_a_side_that_lists_its_buffers_has_the_frequencies(tmp_path: Path) -> No
     listed = manifest_of(parameter("fc.weight", FC))
 
     assert not run_of_positions(tmp_path, TURNED_OF_POSITIONS, {"freq": FREQUENCIES}, listed).balanced
+
+
+OF_PATCHES = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[12,8] t) => (float[12,8] y) {
+    p = Mul(places, two) q = Sub(p, one) a = Mul(q, freq) b = Reshape(a, shape) n = Size(b) c = Greater(n, none)
+    d = If (c) <then_branch = g1 () => (float[12,8] q) { q = Identity(b) },
+                else_branch = g2 () => (float[12,8] o) { o = Neg(b) }>
+    s = Sin(d) h = MatMul(t, "fc.weight") y = Add(h, s)
+}"""
+
+
+@pytest.mark.parametrize(("factor", "is_balanced"), [(1.0, True), (np.array([1, 1, 1.2, 1]), False)])
+def test_frequencies_may_meet_the_centers_of_patches(
+    tmp_path: Path, factor: Array | float, is_balanced: bool
+) -> None:
+    """As in DINOv3, whose angles are no multiples of a position, and go through a branch in a TorchScript export."""
+    places = np.stack([each.ravel() for each in np.indices((3, 4))], axis=-1)[:, :, None]
+    centers = ((places + 0.5) / np.array([3, 4])[:, None]).astype("f4")
+    of_program = ((2 * centers - 1) * FREQUENCIES).reshape(12, 8)
+    values = (
+        traced("%coords", centers, "(places + 0.5) / sides", uses=(("", "mul"),)),
+        traced("%mul", of_program, "(2 * coords - 1) * inv_freq", uses=(("", "sin"),)),
+    )
+    known = manifest_of(parameter("fc.weight", noise(8, 8)), buffer("rope.inv_freq", FREQUENCIES))
+    known = replace(known, program=Program(values))
+    stored = {
+        "fc.weight": noise(8, 8),
+        "freq": (FREQUENCIES * factor).astype("f4"),
+        "places": centers,
+        "two": np.asarray(2, "f4"),
+        "one": np.asarray(1, "f4"),
+        "none": np.asarray(0),
+        "shape": np.asarray([12, 8]),
+    }
+
+    assert reconcile(tmp_path, text_model(OF_PATCHES, stored), known).balanced is is_balanced
 
 
 THROUGH_A_BRANCH = """<ir_version: 10, opset_import: ["" : 18]>
