@@ -144,6 +144,8 @@ class Evaluator(Mutable):
             if name and operand is None:
                 return None
             operands.append(operand)
+        if provider.op_type == "CastLike" and operands[0] is not None and operands[0].dtype.kind in "iu":
+            operands = [self._as_like(operands[0], provider)]
         is_placed = False
         if self.tracked is not None:
             operands = [each if each is None else _as_positions(each) for each in operands]
@@ -158,6 +160,12 @@ class Evaluator(Mutable):
         if is_placed and provider.op_type not in _MOVED:
             found = np.broadcast_to(PLACE(0), found.shape)
         return found if found.size <= self.most else None
+
+    def _as_like(self, whole: Array, node: Node) -> Array:
+        """Return whole numbers as real ones if the stored tensor whose type is copied has these."""
+        like = self.wiring.find(node.graph_path, node.inputs[1]) if len(node.inputs) > 1 else None
+        is_real = isinstance(like, StoredTensor) and like.dtype.is_floating and self.tracked is None
+        return whole.astype(np.float32) if is_real else whole
 
     def _chosen(self, node: Node, name: str, depth: int) -> Array | None:
         """Return the result of the branch that a known condition chooses."""

@@ -176,7 +176,8 @@ def _turns_in_part_of(values: Reals, slack: float) -> bool:
         is_still |= (columns == 1).all(axis=0)
     if not is_still.any() or is_still.all():
         return False
-    times = 2 if np.array_equal(*np.array_split(is_still, 2)) else 1
+    first, last = np.array_split(is_still, 2)
+    times = 2 if np.array_equal(first, last) else 1
     if not bool((np.diff(is_still.reshape(times, -1).astype(np.int8)) >= 0).all()):
         return False
     moving = values[..., ~is_still]

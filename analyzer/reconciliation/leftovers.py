@@ -181,7 +181,8 @@ def settle_fillers(books: Books) -> None:
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
         elif is_unclaimed and (
-            ((is_computed or not is_weight) and _is_table(array)) or _is_computed_table(books, entry, array)
+            ((is_computed or not is_weight) and (_is_table(array) or _are_places(books, entry, array)))
+            or _is_computed_table(books, entry, array)
         ):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
@@ -230,16 +231,24 @@ def _is_table(array: Array) -> bool:
     if array.size >= _LEAST_TABLE:
         return is_known_table(array)
     values = np.squeeze(array.astype(np.float64))
-    if values.ndim == 1 and values.size >= _LEAST_EVEN and values[0] != values[-1] and is_affine(values):
-        return True
     is_positive = bool((values > 0).all())
     return array.size >= _LEAST_SLOPES and is_positive and are_slopes(values, slack_of(array))
 
 
-_LEAST_EVEN = 4
-"""Least number of evenly spaced numbers, such as the centers of patches: two determine the others."""
 _LEAST_SLOPES = 3
 """Least number of ALiBi slopes: their number determines them, so that three are no accident."""
+
+
+def _are_places(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether numbers that only operators of ONNX read are evenly spaced, such as the centers of an image's patches."""
+    values = np.squeeze(array.astype(np.float64))
+    is_even = values.ndim == 1 and values.size >= _LEAST_PLACES and values[0] != values[-1]
+    readers = books.ledger.wiring.readers(entry.tensor)
+    return is_even and is_affine(values) and all(operator_of(reader.node) is not None for reader in readers)
+
+
+_LEAST_PLACES = 4
+"""Least number of evenly spaced numbers that are no accident: two determine the others."""
 
 
 def _is_cache(entry: Entry) -> bool:
