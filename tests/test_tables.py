@@ -524,6 +524,14 @@ def test_channels_that_stand_still_between_others_are_no_known_table() -> None:
     assert not is_known_table(np.cos(turning[:, [0, 8, 1, 9, 2, 10, 3, 11, 4, 5, 6, 7]]))
 
 
+@pytest.mark.parametrize("wave", [np.sin, np.cos, np.positive])
+def test_positions_that_somebody_has_emptied_are_no_known_table(wave: Callable[[Array], Array]) -> None:
+    table = np.tile(wave(angles(24, 16)), (1, 2))
+    table[-5:] = 0
+
+    assert not is_known_table(table)
+
+
 def test_no_frequency_is_above_one() -> None:
     frequencies = (1e4 ** (-np.arange(8) / 8)).astype("f4")
 

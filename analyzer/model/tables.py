@@ -166,24 +166,26 @@ def _turns_in_part(values: Reals, slack: float) -> bool:
 
     Their frequencies are zeros (transformers `modeling_rope_utils.py`, the type `proportional`), once or twice.
     """
-    return any(_turns_in_part_of(np.moveaxis(values, axis, -1), slack) for axis in {0, values.ndim - 1})
+    return any(_turns_in_part_along(values, axis, slack) for axis in range(values.ndim))
 
 
-def _turns_in_part_of(values: Reals, slack: float) -> bool:
-    columns = values.reshape(-1, values.shape[-1])
-    is_still = (columns == 0).all(axis=0)
+def _turns_in_part_along(values: Reals, axis: int, slack: float) -> bool:
+    """Whether it is a table with the channels on this axis."""
+    channels = _along(values, axis)  # (channels, positions)
+    is_still = (channels == 0).all(axis=1)
     if values.ndim > 1:
-        is_still |= (columns == 1).all(axis=0)
+        is_still |= (channels == 1).all(axis=1)
     if not is_still.any() or is_still.all():
         return False
     first, last = np.array_split(is_still, 2)
     times = 2 if np.array_equal(first, last) else 1
     if not bool((np.diff(is_still.reshape(times, -1).astype(np.int8)) >= 0).all()):
         return False
-    moving = values[..., ~is_still]
+    moving = channels[~is_still]
     if values.ndim == 1:
-        return moving.size > 1 and _are_speeds(moving, slack)
-    return is_sloped(moving, slack) or is_sinusoidal(moving, slack)
+        return moving.size > 1 and _are_speeds(moving[:, 0], slack)
+    waves = np.ascontiguousarray(moving.T)
+    return _is_sloped_along(moving, 0, slack) or _are_waves(waves, slack) or are_solved_waves(waves, slack)
 
 
 def _are_speeds(values: Reals, slack: float) -> bool:
@@ -466,25 +468,27 @@ def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
     """
     if values.ndim < 2 or values.size > 1 << 22:
         return False
-    for axis in range(values.ndim):
-        rows = _along(values, axis)  # (factors, the rest)
-        if not step and min(rows.shape) > 1 and not _are_in_proportion(rows, slack):
-            continue
-        sizes = np.abs(rows).max(axis=1)
-        if not bool((sizes > 0).all()) or not bool(np.isfinite(sizes).all()):
-            continue
-        base = rows[0] / sizes[0]
-        signs = np.sign((rows * base).sum(axis=1))
-        factors = sizes * signs
-        expected = factors[:, None] * base
-        if not bool((np.abs(rows - expected) <= slack * np.abs(expected) + step).all()):
-            continue
-        table = np.moveaxis(values, axis, 0)
-        line = table[0] / sizes[0]
-        is_line = is_affine(line) or is_mask(table[0]) or _are_unsigned_distances(line)
-        if is_line and _is_series(factors, slack):
-            return True
-    return False
+    return any(_is_sloped_along(values, axis, slack, step) for axis in range(values.ndim))
+
+
+def _is_sloped_along(values: Reals, axis: int, slack: float, step: float = 0.0) -> bool:
+    """Whether it is a table with the slopes on this axis."""
+    rows = _along(values, axis)  # (factors, the rest)
+    if not step and min(rows.shape) > 1 and not _are_in_proportion(rows, slack):
+        return False
+    sizes = np.abs(rows).max(axis=1)
+    if not bool((sizes > 0).all()) or not bool(np.isfinite(sizes).all()):
+        return False
+    base = rows[0] / sizes[0]
+    signs = np.sign((rows * base).sum(axis=1))
+    factors = sizes * signs
+    expected = factors[:, None] * base
+    if not bool((np.abs(rows - expected) <= slack * np.abs(expected) + step).all()):
+        return False
+    table = np.moveaxis(values, axis, 0)
+    line = table[0] / sizes[0]
+    is_line = is_affine(line) or is_mask(table[0]) or _are_unsigned_distances(line)
+    return is_line and _is_series(factors, slack)
 
 
 def _are_unsigned_distances(values: Reals) -> bool:

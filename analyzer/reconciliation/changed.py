@@ -485,12 +485,18 @@ def _find_changed_frequencies(follower: Follower, entry: Entry) -> _Change | Non
 
 
 def _last_known(books: Books, evaluator: Evaluator, meeting: Meeting) -> Array | None:
-    """Return the arriving value, or the last one before it that is known and only moved since."""
-    path, name = meeting.node.graph_path, meeting.node.inputs[meeting.slot]
-    value, maker = evaluator.value(path, name), books.ledger.wiring.find(path, name)
-    while value is None and isinstance(maker, Node) and maker.op_type in MOVES and maker.is_standard:
+    """Return the arriving value, or the last one before it that is known and alone is moved since."""
+    wiring, path, name = books.ledger.wiring, meeting.node.graph_path, meeting.node.inputs[meeting.slot]
+    value = evaluator.value(path, name)
+    while value is None:
+        maker = wiring.find(path, name)
+        known = operator_of(maker) if isinstance(maker, Node) else None
+        if not isinstance(maker, Node) or known is None or maker.op_type not in MOVES:
+            return None
+        if [slot for slot in range(len(maker.inputs)) if known.passes_on(slot)] != [0]:
+            return None
         path, name = maker.graph_path, maker.inputs[0]
-        value, maker = evaluator.value(path, name), books.ledger.wiring.find(path, name)
+        value = evaluator.value(path, name)
     return value
 
 
