@@ -659,7 +659,17 @@ def _judge(
         # Scales that only round numbers on the way do not count if the numbers stay nearly the same.
         return stored, made, total, total - sum(map(rounds, stored))
 
-    count = functools.partial(count_rounded, model, wiring)
+    def count(path: GraphPath, name: str, value: Array) -> int:
+        """Count the numbers that describe a value, or its sines and cosines if nothing else depends on it."""
+        free = count_rounded(model, wiring, path, name, value)
+        if free and value.dtype.kind == "f" and is_angle(path, name):
+            free = min(free, max(count_free(np.cos(value)), count_free(np.sin(value))))
+        return free
+
+    def is_angle(path: GraphPath, name: str) -> bool:
+        maker = wiring.find(path, name)
+        readers = wiring.readers(maker) if isinstance(maker, Node) else []
+        return bool(readers) and all(reader.node.op_type in ("Cos", "Sin") for reader in readers)
 
     def is_moved_known(path: GraphPath, name: str) -> bool:
         """Whether the value consists of known ones, cut and joined at sizes that depend on an input."""

@@ -304,6 +304,35 @@ def test_frequencies_may_meet_the_centers_of_patches(
     assert reconcile(tmp_path, text_model(OF_PATCHES, stored), known).balanced is is_balanced
 
 
+WITHOUT_A_PROGRAM = """g (float[n,16] t) => (float[n,16] y) {
+    e = Expand(rows, grid) f = Expand(columns, grid) places = Concat<axis = 2>(e, f) w = Reshape(places, flat)
+    p = Mul(w, two) q = Sub(p, one) r = Mul(q, turn) a = Mul(r, freq) b = Flatten(a)
+    l = Shape(b) m = Div(l, l) k = Mul(m, times) d = Tile(b, k)
+    c = Cos(d) s = Sin(d) h = MatMul(t, "fc.weight") i = Mul(h, c) j = Mul(h, s) y = Add(i, j)
+}"""
+
+
+@pytest.mark.parametrize(("turn", "is_balanced"), [(2 * np.pi, True), (6.0, False)])
+def test_angles_are_known_by_their_sines_and_cosines(tmp_path: Path, turn: float, is_balanced: bool) -> None:
+    """Those of DINOv3 are no multiples of a position; a state dict does not hold their frequencies."""
+    centers = ((np.arange(5) + 0.5) / 5).astype("f4")
+    stored = {
+        "fc.weight": noise(16, 16),
+        "rows": centers.reshape(5, 1, 1),
+        "columns": centers.reshape(1, 5, 1),
+        "grid": np.asarray([5, 5, 1]),
+        "flat": np.asarray([25, 2, 1]),
+        "freq": (100 ** (-np.arange(4) / 4)).astype("f4"),
+        "turn": np.asarray(turn, "f4"),
+        "two": np.asarray(2, "f4"),
+        "one": np.asarray(1, "f4"),
+        "times": np.asarray([1, 2]),
+    }
+    known = replace(manifest_of(parameter("fc.weight", stored["fc.weight"])), lists_all_buffers=False)
+
+    assert reconcile(tmp_path, text_model(WITHOUT_A_PROGRAM, stored), known).balanced is is_balanced
+
+
 THROUGH_A_BRANCH = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[3,1] x, float[3,4] t, bool c) => (float[3,4] y) {
     p = Mul(x, freq) n = Size(p)
