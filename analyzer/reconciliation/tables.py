@@ -91,7 +91,7 @@ def _match_columns(books: Books) -> None:
     """
     if books.contents.mode == "none":
         return
-    free = [table for table in books.free_parameters() if len(table.shape) == 2 and table.shape[0] > 1]
+    free = [table for table in _free_tables(books) if len(table.shape) == 2 and table.shape[0] > 1]
     tables = [table for table in free if not books.contents.originals.is_constant(table)]
     differing = {suspect.entry.tensor.key for suspect in books.suspects if not _is_folded(suspect)}
     for entry in list(books.open_entries()) if tables else ():
@@ -108,6 +108,14 @@ def _match_columns(books: Books) -> None:
                 found = _compare_columns(books, entry, table)
                 if found is not None and not _is_rearranged(books, entry, found):
                     _settle_rows(books, entry, table, found, compared=True)
+
+
+def _free_tables(books: Books) -> Iterator[Parameter]:
+    """Yield the parameters that no entry holds and that forward may read.
+
+    What it picked once and kept (LeViT's biases) is a constant of PyTorch's program, which does not read the parameter.
+    """
+    return (table for table in books.free_parameters() if table.read is not False)
 
 
 def _compare_columns(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
@@ -302,7 +310,7 @@ def _find_candidates(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
     has_evidence = any(parameter.row_digests is not None for parameter in books.manifest.parameters)
     free = [
         p
-        for p in books.free_parameters()
+        for p in _free_tables(books)
         if len(p.shape) >= 2
         and (p.row_digests is not None or not has_evidence)
         and not books.contents.originals.is_constant(p)

@@ -20,9 +20,11 @@ from models import (
     reconcile,
     table,
     text_model,
+    traced,
     with_scopes,
 )
 
+from analyzer.manifest import Program
 from analyzer.model.content import Array, encode_values, row_digests
 from analyzer.reconciliation import Reconciliation
 
@@ -575,3 +577,19 @@ def test_a_whole_table_that_was_turned_has_no_picked_columns(tmp_path):
     result = reconcile_heads(tmp_path, HEADS.T)
 
     assert lines_of(result) == {"attn.biases": "transposed"}
+
+
+@pytest.mark.parametrize(("read", "line"), [(False, "unused"), (True, "gathered"), (None, "gathered")])
+def test_columns_of_a_table_that_the_program_does_not_read_are_a_constant_of_it(tmp_path, read, line):
+    """As LeViT's biases, which forward picks once and keeps."""
+    stored = HEADS[:, DISTANCES]
+    proto = text_model("g (float[4,5,5] x) => (float[4,5,5] y) { y = Add(x, kept) }", {"kept": stored})
+    kept = traced("%kept", stored, "constant", uses=(("", "add"),))
+    known = manifest_of(dataclasses.replace(table("attn.biases", HEADS), read=read), trace="exported-program")
+
+    known = dataclasses.replace(known, program=Program((kept,)))
+
+    result = reconcile(tmp_path, proto, known, "full", {"attn.biases": HEADS})
+
+    assert lines_of(result) == {"attn.biases": line}
+    assert result.balanced
