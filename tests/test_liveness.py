@@ -482,3 +482,29 @@ def test_a_layer_may_begin_with_stored_zeros_to_which_its_result_is_added(
 
     assert (lines_of(result)["w"], lines_of(result)["v"]) == (line, "identical")
     assert result.balanced == (line == "identical")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "mask", "line"),
+    [
+        (0.01, 0.99, "m = ReduceMin(t, axis)", "identical"),
+        (0.01, 0.99, "m = Identity(t)", "identical"),
+        (0.5, 0.5001, "m = Identity(t)", "dead"),
+        (0.99, 0.01, "m = Identity(t)", "dead"),
+    ],
+)
+def test_an_interval_that_chance_does_not_meet_may_still_be_met(
+    tmp_path: Path, low: float, high: float, mask: str, line: str
+) -> None:
+    """As by RT-DETR's anchors, of which those at the border are left out."""
+    nodes = (
+        f"g = Greater(x, low) l = Less(x, high) a = And(g, l) t = Cast<to = 1>(a) {mask} "
+        "q = MatMul(x, w) k = Mul(q, m) r = MatMul(x, v) y = Add(r, k)"
+    )
+    bounds = {"low": np.asarray(low, "f4"), "high": np.asarray(high, "f4")}
+    bounds |= {"axis": np.asarray([-1])} if "axis" in mask else {}
+    known = manifest_of(*parameters_of({"w": W, "v": OTHER}))
+
+    lines = lines_of(reconcile(tmp_path, model(nodes, w=W, v=OTHER, **bounds), known))
+
+    assert (lines["w"], lines["v"]) == (line, "identical")

@@ -13,8 +13,9 @@ formula, or that cannot be computed with drawn shapes, counts as dependent on al
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -293,18 +294,34 @@ def _judge(expression: _Expression, count: int) -> _Verdict | None:
         return None
     open_names = set(range(count))
     results: list[Any] = []
+    probes = _probes(expression)
+
+    def narrow(first: Mapping[str, Any], before: tuple[Any, dict[int, Any]], others: Sequence[_Draw]) -> None:
+        """Discard the names on which the result depends: it changes if one of them is drawn otherwise."""
+        result, inner = before
+        for number in tuple(open_names):
+            for draw in others:
+                other = draw(number)
+                after = _compute(expression, {**first, names[number]: other})
+                if after is None or _differ(
+                    result, after[0], (*inner.values(), *first.values(), *after[1].values(), other)
+                ):
+                    open_names.discard(number)
+                    break
+
+    def drawer(again: int, turn: int, rank: int) -> _Draw:
+        return lambda number: _drawn(number, again, turn, kinds[names[number]], rank)
+
     with np.errstate(all="ignore"):
         for rank in _RANKS:
             for turn in range(_TURNS):
-                first = {
-                    name: _drawn(number, 0, turn, kinds[name], rank) for number, name in enumerate(names)
-                }
+                first = {name: drawer(0, turn, rank)(number) for number, name in enumerate(names)}
                 before = _compute(expression, first)
                 if before is None and turn:
                     return None
                 if before is None:
                     break  # the shape does not fit
-                result, inner = before
+                result = before[0]
                 finite = np.isfinite(result)
                 if result.size and not finite.any():
                     if not turn:
@@ -312,18 +329,22 @@ def _judge(expression: _Expression, count: int) -> _Verdict | None:
                     continue
                 if not turn:
                     results.append(result[finite])
-                for number in tuple(open_names):
-                    # A value of the same kind, and one of another kind: of the largest of many numbers only the kind
-                    # tells the size.
-                    for again, kind in ((1, turn), (0, (turn + 1) % _TURNS)):
-                        other = _drawn(number, again, kind, kinds[names[number]], rank)
-                        after = _compute(expression, {**first, names[number]: other})
-                        if after is None or _differ(
-                            result, after[0], (*inner.values(), *first.values(), *after[1].values(), other)
-                        ):
-                            open_names.discard(number)
-                            break
+                # A value of the same kind, and one of another kind: of the largest of many numbers only the kind
+                # tells the size.
+                narrow(first, before, (drawer(1, turn, rank), drawer(0, (turn + 1) % _TURNS, rank)))
                 if not open_names and count:
+                    return _Verdict(tuple(range(count)), None)
+            else:
+                for probe in probes:
+                    first = {
+                        name: np.full_like(drawer(0, 0, rank)(number), probe)
+                        for number, name in enumerate(names)
+                    }
+                    before = _compute(expression, first)
+                    if before is not None and before[0].size and np.isfinite(before[0]).any():
+                        results.append(before[0][np.isfinite(before[0])])
+                        narrow(first, before, (drawer(0, 0, rank),))
+                if probes and not open_names and count:
                     return _Verdict(tuple(range(count)), None)
     if not results:
         return None
@@ -336,6 +357,41 @@ def _judge(expression: _Expression, count: int) -> _Verdict | None:
             nearest = float(np.rint(first_number))
             constant = np.asarray(nearest if abs(first_number - nearest) < _NEAR_WHOLE else first_number)
     return _Verdict(relevant, constant)
+
+
+_Draw = Callable[[int], Array]
+"""Function that draws the value of a number."""
+
+_COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+
+_MOST_PROBES = 8
+"""Most known numbers with which an expression compares others."""
+_MOST_BOUND = 1e4
+"""Largest size of such a number; a larger one excludes all ordinary values."""
+_LEAST_WIDTH = 0.5
+"""Least width of an interval, relative to its larger bound; in a narrower one no ordinary value lies."""
+
+
+def _probes(expression: _Expression) -> list[float]:
+    """Return the middles of the intervals between known numbers with which an expression compares others.
+
+    Of many drawn numbers seldom all lie in one interval, such as that of RT-DETR's valid anchors, 0.01 to 0.99.
+    """
+    bounds: set[float] = set()
+    waiting = [expression]
+    while waiting:
+        each = waiting.pop()
+        operands = [operand for operand in each.operands if operand is not None]
+        waiting += operands
+        if each.node is not None and each.node.op_type in _COMPARES:
+            known = [operand.value for operand in operands if operand.value is not None]
+            bounds.update(float(number) for value in known if value.size == 1 for number in value.flat)
+    ordered = sorted(bound for bound in bounds if abs(bound) < _MOST_BOUND)
+    return [
+        (low + high) / 2
+        for low, high in itertools.pairwise(ordered if len(ordered) <= _MOST_PROBES else ())
+        if high - low >= _LEAST_WIDTH * max(abs(low), abs(high))
+    ]
 
 
 def _differ(first: Any, second: Any, inner: Iterable[Any]) -> bool:
