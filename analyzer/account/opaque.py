@@ -701,7 +701,8 @@ def _judge(
                 total += free
         if total > FEW and (made or not is_plain) and least <= _MOST_WORKED_OUT:
             value = evaluator.value(path, name) if value is None else value
-            if is_known(path, name, value) if value is not None else is_moved_known(path, name):
+            has_known = is_moved_known(path, name) if value is None else is_known(path, name, value)
+            if has_known:
                 total = 0
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))

@@ -70,9 +70,10 @@ def _manifest_of(path: Path) -> Path:
     from analyzer.checkpoints.checkpoint import checkpoint_kind
 
     found = manifest_at(str(path))
-    if found is None or (path.is_dir() and any(checkpoint_kind(file) is not None for file in path.iterdir())):
+    if found is None or found == path:
         return path
-    return found
+    has_checkpoint = any(checkpoint_kind(file) is not None for file in path.iterdir() if file != found)
+    return path if has_checkpoint else found
 
 
 def manifest_at(source: str) -> Path | None:

@@ -7,13 +7,13 @@ sum tells them from a layer whose input was replaced: those zeros are added to n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 
-from analyzer.model import DEFAULT_DOMAIN, Graph, Node, Place, StoredTensor
+from analyzer.model import Graph, Node, Place, StoredTensor
 from analyzer.model.content import Array
+from analyzer.model.dependence import LAYERS
 from analyzer.model.wiring import Provider
 
-_DOMAINS = frozenset({"", DEFAULT_DOMAIN, "com.microsoft"})
 _MOST_STEPS = 60
 """Most nodes back from an operand to the stored value that is moved or repeated."""
 _REPEATS = frozenset(
@@ -24,7 +24,6 @@ _REPEATS = frozenset(
 
 def find_beginnings(
     graph: Graph,
-    layers: Collection[str],
     providers: Mapping[str, Provider],
     known: Callable[[str], Array | None],
     is_learned: Callable[[StoredTensor], bool],
@@ -33,7 +32,6 @@ def find_beginnings(
 
     Args:
         graph: the graph.
-        layers: operators of layers.
         providers: providers of the graph's values.
         known: function that returns the numbers of a stored value that is no parameter; a single number if all its
             elements are equal.
@@ -47,7 +45,7 @@ def find_beginnings(
 
     found = []
     for node in graph.nodes:
-        if node.op_type not in layers or node.domain not in _DOMAINS or len(node.inputs) < 2:
+        if node.op_type not in LAYERS or not node.is_standard or len(node.inputs) < 2:
             continue
         zeros = zeros_at(node.inputs[0])
         _, weight = _before(providers, node.inputs[1], {"Transpose"}) if zeros is not None else ("", None)
@@ -66,7 +64,7 @@ def find_beginnings(
 def _added(graph: Graph) -> Iterator[str]:
     """Yield the operands of all sums."""
     for node in graph.nodes:
-        if node.op_type in ("Add", "Sum") and node.domain in _DOMAINS:
+        if node.op_type in ("Add", "Sum") and node.is_standard:
             yield from node.inputs
 
 
@@ -81,7 +79,7 @@ def _before(
     """Return the value before the nodes that repeat or move it, and its provider."""
     for _ in range(_MOST_STEPS):
         maker = providers.get(name)
-        if not isinstance(maker, Node) or maker.op_type not in passed or maker.domain not in _DOMAINS:
+        if not isinstance(maker, Node) or maker.op_type not in passed or not maker.is_standard:
             break
         name = maker.inputs[0]
     return name, providers.get(name)

@@ -96,7 +96,7 @@ def find_cuts(
     is_learned: Callable[[StoredTensor], bool],
     has_axes: bool,
     calls: Container[Place],
-    beginnings: Container[Place] = (),
+    beginnings: Container[Place],
 ) -> dict[str, Cut]:
     """Return the outputs of a graph's nodes that depend on a part of what leads to them only.
 

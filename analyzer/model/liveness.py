@@ -19,7 +19,7 @@ import numpy as np
 from analyzer.model import DEFAULT_DOMAIN, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.beginnings import find_beginnings
 from analyzer.model.content import Array
-from analyzer.model.dependence import LAYERS, Cut, find_cuts
+from analyzer.model.dependence import Cut, find_cuts
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MEASURES
 from analyzer.model.places import ByNode
@@ -133,7 +133,7 @@ class _Slice(Mutable, dict=True):
         for graph in self.model.graphs:
             known = functools.partial(self._known, graph.path, is_drawn)
             providers = self.wiring.providers[graph.path]
-            beginnings = find_beginnings(graph, LAYERS, providers, known, self.is_learned)
+            beginnings = find_beginnings(graph, providers, known, self.is_learned)
             self._beginnings |= beginnings
             cuts = find_cuts(
                 graph, providers, known, self.is_learned, has_axes, self.wiring.calls, beginnings

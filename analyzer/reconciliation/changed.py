@@ -530,8 +530,7 @@ def _are_multiples(found: Reals, frequencies: Reals) -> bool:
         return False
     rows = found.reshape(-1, frequencies.size)
     expected = rows[:, :1] / frequencies[0] * frequencies
-    largest = float(np.abs(rows).max(initial=0.0))
-    return bool(np.allclose(rows, expected, rtol=_SLACK, atol=_SLACK * largest * 1e-3))
+    return bool(np.allclose(rows, expected, rtol=_SLACK))
 
 
 def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
