@@ -53,11 +53,10 @@ from analyzer.reconciliation.matching import (
     match_cast_buffers,
     match_copies,
     match_deduplicated,
-    match_numbers,
-    match_read_numbers,
 )
 from analyzer.reconciliation.names import align, with_roots
 from analyzer.reconciliation.normalized import match_folded_weightnorm, match_spectralnorm, match_standardized
+from analyzer.reconciliation.numbers import match_computed_numbers, match_numbers, match_read_numbers
 from analyzer.reconciliation.orientation import settle_turned
 from analyzer.reconciliation.packed import match_concatenated, match_packed_copies, match_recurrent
 from analyzer.reconciliation.placement import settle_misplaced, settle_misplaced_by_program
@@ -113,6 +112,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_split,
     match_frozen_batchnorm,
     match_folded_pointwise,
+    match_computed_numbers,
     match_added_rows,
     match_standardized,
     match_unit_rows,

@@ -25,9 +25,8 @@ from analyzer.manifest import BatchNorm, Buffer, Parameter, split_name
 from analyzer.model import Carrier, Key
 from analyzer.model.content import Array, digest
 from analyzer.model.dtypes import DType
-from analyzer.model.operators import DECODES
 from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside, piece_of
-from analyzer.reconciliation.closeness import is_odd, was_narrower
+from analyzer.reconciliation.closeness import was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, AxisLayout, layouts
 from analyzer.reconciliation.lines import SAMPLED, Line, Piece
@@ -53,87 +52,13 @@ def match_by_content(books: Books) -> None:
     for entry, fits in found:
         modules = books.reader_modules(entry)
         candidates = [item for item in fits if _is_free_for(books, entry, item[0], modules)]
-        candidates.sort(key=lambda item: not _is_read_in(item[0], modules))
+        candidates.sort(key=lambda item: not is_read_in(item[0], modules))
         for tensor, fit in candidates[:1]:
             if isinstance(tensor, Buffer):
                 books.settle(entry, Line.BUFFER, fit.evidence, tensor.name, piece=piece_of(entry, fit))
             else:
                 chain = fit.chain or (Line.RENAMED,)
                 books.assign(tensor, entry, chain, fit.evidence, fit.error, pieces=(piece_of(entry, fit),))
-
-
-def match_numbers(books: Books) -> None:
-    """Match each nameless number with the one free parameter of one element that equals it.
-
-    A round number is no evidence (an exporter makes many), nor is one that occurs twice in the file or in PyTorch.
-    """
-    if books.contents.mode == "none":
-        return
-    numbers: dict[bytes, list[Parameter]] = defaultdict(list)
-    for parameter in books.free_parameters():
-        samples = books.contents.originals.samples(parameter) if parameter.numel == 1 else None
-        if samples is not None and is_odd(samples):
-            numbers[_key(samples)].append(parameter)
-    stored: dict[bytes, list[Entry]] = defaultdict(list)
-    for entry in books.free_entries() if numbers else ():
-        is_number = books.contents.numel(entry) == 1 and entry.tensor.dtype.is_floating and not entry.sources
-        look = books.contents.at(entry, np.zeros(1, dtype=np.int64)) if is_number else None
-        if look is not None:
-            stored[_key(look[0])].append(entry)
-    for key, parameters in numbers.items():
-        if len(parameters) == 1 and len(stored[key]) == 1:
-            fit = books.contents.fit(stored[key][0], parameters[0])
-            if fit is not None:
-                pieces = (piece_of(stored[key][0], fit),)
-                books.assign(
-                    parameters[0],
-                    stored[key][0],
-                    fit.chain or (Line.RENAMED,),
-                    fit.evidence,
-                    0.0,
-                    pieces=pieces,
-                )
-
-
-def match_read_numbers(books: Books) -> None:
-    """Match each nameless number with the one free parameter of one element that its module reads, up to rounding.
-
-    The reader must be of the parameter's module. If no node names its module, a PRelu is evidence too, because it reads
-    no other number. Each must be the other's only candidate. Only the slope of a module's PRelu may be a round number.
-    """
-    if books.contents.mode == "none":
-        return
-    parameters = [p for p in books.free_parameters() if p.numel == 1 and books.contents.compares(p)]
-    found: list[tuple[Entry, Parameter, Fit]] = []
-    for entry in list(books.free_entries()) if parameters else ():
-        is_real = entry.tensor.dtype.is_floating or books.contents.encoding(entry) is not None
-        if books.contents.numel(entry) != 1 or not is_real or entry.sources or not entry.uses:
-            continue
-        if entry.role is Role.QUANTIZATION:
-            continue
-        named = books.tensor(entry.tensor.name.removesuffix(_QUANTIZED))
-        modules = books.reader_modules(entry)
-        readers = books.ledger.wiring.readers(entry.tensor, past=DECODES)
-        is_slope = bool(readers) and all(each.node.op_type == "PRelu" and each.slot == 1 for each in readers)
-        for parameter in parameters:
-            samples = books.contents.originals.samples(parameter)
-            is_evidence = (is_slope and modules) or (samples is not None and is_odd(samples))
-            is_near = _is_read_in(parameter, modules) if modules else is_slope
-            if not is_evidence or not is_near or (named is not None and named.name != parameter.name):
-                continue
-            fit = books.contents.fit(entry, parameter)
-            if fit is not None:
-                found.append((entry, parameter, fit))
-    of_entries = Counter(entry.tensor.key for entry, _, _ in found)
-    of_parameters = Counter(parameter.name for _, parameter, _ in found)
-    for entry, parameter, fit in found:
-        if of_entries[entry.tensor.key] == 1 and of_parameters[parameter.name] == 1:
-            chain, pieces = fit.chain or (Line.RENAMED,), (piece_of(entry, fit),)
-            books.assign(parameter, entry, chain, fit.evidence, fit.error, pieces=pieces)
-
-
-_QUANTIZED = "_quantized"
-"""Suffix of the names of codes that onnxruntime's quantizers make."""
 
 
 def match_cast_buffers(books: Books) -> None:
@@ -164,7 +89,7 @@ def match_cast_buffers(books: Books) -> None:
             and (layout := _cast_layout(books, entry, buffer)) is not None
         ]
         modules = books.reader_modules(entry)
-        near = [item for item in found if _is_read_in(item[0], modules)]
+        near = [item for item in found if is_read_in(item[0], modules)]
         is_sure = len(found) == 1 and not books.contents.originals.is_constant(found[0][0])
         if not near and is_sure:
             owners = {module_of(name) for name in found[0][0].names}
@@ -207,7 +132,7 @@ def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[
     is_like = isinstance(tensor, Buffer) or entry.role is Role.PARAMETER
     if isinstance(tensor, Buffer) and entry.role is Role.PARAMETER:
         is_like = entry.tensor.shape == tensor.shape  # a buffer of zeros that is added looks like a bias
-    return is_like and (not modules or _is_read_in(tensor, modules))
+    return is_like and (not modules or is_read_in(tensor, modules))
 
 
 def match_by_reader(books: Books) -> None:
@@ -347,7 +272,7 @@ def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
                 other
                 and (not is_norms or entry.read_by == "BatchNormalization")
                 and entry.tensor.shape == parameter.shape
-                and _is_read_in(parameter, books.reader_modules(entry))
+                and is_read_in(parameter, books.reader_modules(entry))
             ):
                 books.merge(parameter, entry, Line.DEDUPLICATED, "provenance:reader-module+shape", None)
                 return
@@ -367,9 +292,9 @@ def _find_reading_evidence(
         return "identity-name"
     modules = books.reader_modules(entry)
     readers = books.readers(entry)
-    if _is_read_in(parameter, modules):
+    if is_read_in(parameter, modules):
         return "reader-module"
-    if _is_read_in(parameter, books.user_modules(entry)):  # only the split of a packed weight was merged
+    if is_read_in(parameter, books.user_modules(entry)):  # only the split of a packed weight was merged
         return "reader-behind"
     if len(readers) > parameter_count and not all(map(books.has_module, readers)):
         return "reader-count"
@@ -378,7 +303,8 @@ def _find_reading_evidence(
     return "reader-parent" if not is_constant and parents & modules else None
 
 
-def _is_read_in(tensor: Tensor, modules: frozenset[str]) -> bool:
+def is_read_in(tensor: Tensor, modules: frozenset[str]) -> bool:
+    """Whether one of these modules has a tensor."""
     return any(module_of(name) in modules for name in tensor.names)
 
 

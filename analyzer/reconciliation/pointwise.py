@@ -77,7 +77,9 @@ _MOST_SAMPLED = 1 << 16
 """Most elements for which all are compared even if the mode is `sampled`."""
 
 
-class _Found(Frozen):
+class FoundFunction(Frozen):
+    """Function of a parameter that an entry stores."""
+
     layout: AxisLayout
     rule: str
     error: float
@@ -92,15 +94,20 @@ def match_folded_pointwise(books: Books) -> None:
         for tensor in tensors:
             if tensor.name in books.parameters or entry.tensor.key in books.entries:
                 continue
-            found = _explain(books, entry, tensor)
+            found = find_function(books, entry, tensor)
             if found is not None:
-                evidence = "content" if found.is_whole and books.contents.mode == "full" else "sampled"
-                changed = books.contents.changes(entry, tensor) or ()
-                chain = (*found.layout.chain, Line.FOLDED_POINTWISE, *changed)
-                function = Computed(found.rule, undo(found.rule), _constant_factor(found.rule))
-                piece = Piece(entry.tensor.key, found.layout.shape, found.layout.axes, computed=function)
-                books.release(entry)
-                books.assign(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
+                assign_function(books, entry, tensor, found)
+
+
+def assign_function(books: Books, entry: Entry, tensor: Parameter, found: FoundFunction) -> None:
+    """Explain an entry as a function of a parameter."""
+    evidence = "content" if found.is_whole and books.contents.mode == "full" else "sampled"
+    changed = books.contents.changes(entry, tensor) or ()
+    chain = (*found.layout.chain, Line.FOLDED_POINTWISE, *changed)
+    function = Computed(found.rule, undo(found.rule), _constant_factor(found.rule))
+    piece = Piece(entry.tensor.key, found.layout.shape, found.layout.axes, computed=function)
+    books.release(entry)
+    books.assign(tensor, entry, chain, f"{evidence}:{found.rule}", found.error, pieces=(piece,))
 
 
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
@@ -186,7 +193,8 @@ def _find_similar(
             yield from (tensors[number] for number in images[shape].near(stored, steps, tolerance))
 
 
-def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
+def find_function(books: Books, entry: Entry, tensor: Parameter) -> FoundFunction | None:
+    """Return the function of a parameter that an entry stores, if an exporter may have stored it there."""
     originals = books.contents.originals
     samples = originals.samples(tensor)
     if samples is None or not tensor.dtype.is_floating:
@@ -229,7 +237,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
             ):
                 if look[1] is not None and not _varies_alike(rule, stored, expected):
                     continue
-                return _Found(layout, rule, float(error.max(initial=0.0)), values is not None)
+                return FoundFunction(layout, rule, float(error.max(initial=0.0)), values is not None)
     return None
 
 

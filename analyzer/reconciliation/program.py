@@ -612,7 +612,7 @@ def is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool 
     if (
         modules
         and program_modules
-        and not any(_is_near(one, other) for one in modules for other in program_modules)
+        and not any(is_near(one, other) for one in modules for other in program_modules)
     ):
         return False
     nodes = [reader.node for reader in books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)]
@@ -665,7 +665,7 @@ def _meets_an_input(books: Books, entry: Entry) -> bool:
     return any(not books.fixed(reader.node) for reader in readers)
 
 
-def _is_near(one: str, other: str) -> bool:
+def is_near(one: str, other: str) -> bool:
     """Whether two modules are the same, or one contains the other."""
     return is_inside(one, other) or is_inside(other, one)
 
@@ -706,11 +706,27 @@ def _assign_parameters(books: Books, program: Program, matches: Sequence[_Match]
 def _factors(books: Books, program: Program) -> set[str]:
     """Return the names of single numbers of the program that became an attribute of a fused product, or their inverse.
 
-    A fusion removes a stored factor of a product and keeps it as `alpha` (onnxruntime's MatMulScaleFusion). A number is
-    evidence only if exactly one value of the program equals it in the module that reads it.
+    A number is evidence only if exactly one value of the program equals it in the module that reads it.
+    """
+    found: set[str] = set()
+    for number, module in numbers_of_products(books):
+        fits = [
+            value
+            for value, _ in numbers_near(program, number)
+            if module is None or any(is_near(module, reading_module) for reading_module, _ in value.uses)
+        ]
+        if len(fits) == 1 and fits[0].parameters:
+            found.add(fits[0].name)
+    return found
+
+
+def numbers_of_products(books: Books) -> list[tuple[float, str | None]]:
+    """Return the number that scales each fused product, with the module of its node; None if no module is known.
+
+    A fusion removes a stored factor of a product and keeps it as `alpha` (onnxruntime's MatMulScaleFusion).
     """
     scopes = books.ledger.traced_scopes
-    numbers = [
+    return [
         (float(value), None if node.place not in scopes else books.aligned.module(scopes[node.place]))
         for node in books.ledger.model.nodes()
         if node.op_type == "FusedMatMul"
@@ -718,18 +734,6 @@ def _factors(books: Books, program: Program) -> set[str]:
         and isinstance(value := node.settings.get("alpha"), float)
         and value not in (0.0, 1.0)
     ]
-    found: set[str] = set()
-    if not numbers:
-        return found
-    for number, module in numbers:
-        fits = [
-            value
-            for value, _ in numbers_near(program, number)
-            if module is None or any(_is_near(module, reading_module) for reading_module, _ in value.uses)
-        ]
-        if len(fits) == 1 and fits[0].parameters:
-            found.add(fits[0].name)
-    return found
 
 
 def numbers_near(program: Program, number: float) -> Iterator[tuple[Traced, bool]]:

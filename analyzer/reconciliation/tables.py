@@ -349,15 +349,11 @@ def _may_hold_picked(books: Books, entry: Entry) -> bool:
     """Whether an entry may hold rows or columns that an export picked."""
     if entry.role in (Role.QUANTIZATION, Role.BUFFER) or books.contents.numel(entry) < 2:
         return False
-    return not _is_read_whole(books, entry) or _has_distances(entry)
-
-
-def _has_distances(entry: Entry) -> bool:
-    """Whether an entry that is noted as made of a table has axes for queries and keys."""
-    return bool(entry.sources) and len(entry.tensor.shape) >= _AXES_OF_DISTANCES
+    return not _is_read_whole(books, entry) or len(entry.tensor.shape) >= _AXES_OF_DISTANCES
 
 
 _AXES_OF_DISTANCES = 3
+"""Least axes of rows that are picked for each query and key."""
 
 
 def _is_rearranged(books: Books, entry: Entry, found: _Rows) -> bool:
@@ -365,14 +361,34 @@ def _is_rearranged(books: Books, entry: Entry, found: _Rows) -> bool:
 
     Rows that are added are picked by distance or by position. Rows of a factor, or of a table to look up, were changed
     by somebody if they are fewer, or in another order. But relative positions are picked by the distance from query to
-    key before they are multiplied (Li et al. 2022, arXiv:2112.01526, section 4.1).
+    key before they are multiplied (Li et al. 2022, arXiv:2112.01526, section 4.1). Positions in a line are counted
+    upwards; only distances from a query count down.
     """
     places = found.places
-    is_picked = places is None or is_known_table(places)
+    is_picked = places is None or (is_known_table(places) and not _counts_down(places))
     if _is_read_whole(books, entry):
-        return not _has_distances(entry) or places is None or not is_picked
+        if len(entry.tensor.shape) < _AXES_OF_DISTANCES or places is None:
+            return True
+        return not (is_picked if entry.sources else _are_of_pairs(places))
     is_judged = places is not None and places.size > _FEW_ROWS and bool((places >= 0).all())
     return found.line is Line.GATHERED and is_judged and not is_picked
+
+
+def _are_of_pairs(places: npt.NDArray[np.int64]) -> bool:
+    """Whether rows are picked by the distance from query to key: it grows along one axis and falls along the other."""
+    pairs = np.squeeze(places)
+    if pairs.ndim != 2 or not is_known_table(pairs):
+        return False
+    steps = [np.diff(pairs, axis=axis) for axis in range(2)]
+    return (
+        all(bool((step == step.flat[0]).all()) for step in steps) and steps[0].flat[0] * steps[1].flat[0] < 0
+    )
+
+
+def _counts_down(places: npt.NDArray[np.int64]) -> bool:
+    """Whether rows stand in a single line, each before the one that precedes it in the table."""
+    line = np.squeeze(places)
+    return line.ndim == 1 and bool((np.diff(line) < 0).all())
 
 
 _FEW_ROWS = 4

@@ -409,49 +409,6 @@ def test_nameless_kernel_that_was_turned_is_another(tmp_path, axes, at_hand):
     assert lines_of(result) == {"conv.weight": "missing"}
 
 
-ODD, OTHER = np.float32(0.1), np.float32(0.3)
-
-
-def scaled_by(*numbers: np.float32):
-    """Return a model that multiplies by each of the numbers, whose names match no parameter."""
-    nodes = " ".join(f"y{i} = Mul(x, v{i})" for i in range(len(numbers)))
-    stored = {f"v{i}": np.asarray(number) for i, number in enumerate(numbers)}
-    return text_model(f"g (float[2] x) => ({outs(len(numbers))}) {{ {nodes} }}", stored)
-
-
-@pytest.mark.parametrize("content", ["sampled", "full"])
-def test_nameless_number_is_the_one_parameter_of_that_value(tmp_path, content):
-    known = {"layer_scale": ODD.reshape(()), "logit_scale": OTHER.reshape(1)}
-
-    result = reconcile(tmp_path, scaled_by(OTHER, ODD), manifest_of(*parameters_of(known)), content)
-
-    assert lines_of(result) == {"layer_scale": "renamed", "logit_scale": "reshaped"}
-    assert {line.parameter: line.key[1] for line in result.entries} == {
-        "logit_scale": "v0",
-        "layer_scale": "v1",
-    }
-    assert all(line.max_abs_error == 0 and len(line.pieces) == 1 for line in result.parameters)
-
-
-@pytest.mark.parametrize(
-    ("stored", "known", "content"),
-    [
-        ([ODD, ODD], [ODD], "full"),
-        ([ODD], [ODD, ODD], "full"),
-        ([np.float32(0.5)], [np.float32(0.5)], "full"),
-        ([OTHER], [ODD], "full"),
-        ([ODD], [ODD], "none"),
-    ],
-    ids=["twice in the file", "twice in PyTorch", "a round one", "another", "not compared"],
-)
-def test_ambiguous_number_belongs_to_no_parameter(tmp_path, stored, known, content):
-    scales = {f"scale_{i}": np.asarray(number) for i, number in enumerate(known)}
-
-    result = reconcile(tmp_path, scaled_by(*stored), manifest_of(*parameters_of(scales)), content)
-
-    assert set(lines_of(result).values()) == {"missing"}
-
-
 @both
 def test_nameless_vector_of_two_elements_is_known_by_its_content(tmp_path, at_hand):
     known = {"fc.bias": np.array([0.1, 0.3], "f4")}

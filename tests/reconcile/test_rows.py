@@ -70,6 +70,11 @@ def test_a_bias_of_each_head_may_be_joined_with_the_examples(tmp_path, off):
     assert run(tmp_path, stored).balanced is (off == 0)
 
 
+def test_positions_that_count_down_are_no_rows_of_the_table(tmp_path):
+    assert run(tmp_path, np.tile(TABLE, (2, 1))).balanced
+    assert not run(tmp_path, np.ascontiguousarray(TABLE[::-1])).balanced
+
+
 def test_a_table_of_positions_is_tried_before_other_weights_of_its_width(tmp_path):
     width = 16
     weights = {f"layers.{i}.weight": noise(20, width, seed=i) for i in range(18)}
@@ -556,21 +561,24 @@ def reconcile_positions(tmp_path, index: Array, *, note: bool = True) -> Reconci
 KEYS, QUERIES = np.arange(4)[None, :], np.arange(3)[:, None]
 
 
+@pytest.mark.parametrize("note", [True, False])
 @pytest.mark.parametrize("index", [QUERIES - KEYS + 3, 2 * QUERIES - KEYS + 9, KEYS - QUERIES + 2])
-def test_a_product_may_read_rows_by_distance(tmp_path, index):
-    result = reconcile_positions(tmp_path, index)
+def test_a_product_may_read_rows_by_distance(tmp_path, index, note):
+    result = reconcile_positions(tmp_path, index, note=note)
 
     assert lines_of(result) == {"rel_pos_h": "gathered"}
     assert result.balanced
 
 
+@pytest.mark.parametrize("note", [True, False])
 @pytest.mark.parametrize("index", [(QUERIES * KEYS) % 7, np.where(QUERIES == 1, 5, QUERIES - KEYS + 3)])
-def test_a_product_reads_no_rows_in_an_order_of_their_own(tmp_path, index):
-    assert not reconcile_positions(tmp_path, index).balanced
+def test_a_product_reads_no_rows_in_an_order_of_their_own(tmp_path, index, note):
+    assert not reconcile_positions(tmp_path, index, note=note).balanced
 
 
-def test_rows_by_distance_that_nobody_noted_are_no_rows_of_the_table(tmp_path):
-    assert not reconcile_positions(tmp_path, QUERIES - KEYS + 3, note=False).balanced
+@pytest.mark.parametrize("index", [QUERIES + KEYS, 4 * QUERIES + KEYS, abs(QUERIES - KEYS)])
+def test_rows_that_nobody_noted_are_no_rows_of_the_table_unless_by_distance(tmp_path, index):
+    assert not reconcile_positions(tmp_path, index, note=False).balanced
 
 
 def test_a_whole_table_that_was_turned_has_no_picked_columns(tmp_path):
