@@ -312,7 +312,7 @@ class _Trial(Mutable, dict=True):
         if origin is None:
             raise UnknownError("a value that the program does not have")
         theirs = np.asarray(self.of(origin)).reshape(-1)
-        elements = self.state.a.dense(origin.value).elements.reshape(-1)
+        elements = self.state.a.with_masks(origin.value).elements.reshape(-1)
         if theirs.size != elements.size:
             raise UnknownError("a value of another size")
         if np.array_equal(elements, value.elements.reshape(-1)):

@@ -42,6 +42,7 @@ PLAIN_BEYOND = 20.0
 _ABOVE, _BELOW = 1, 2
 _SATURATED = frozenset({"exp", "sigmoid", "tanh", "erf", "less", "equal", "isnan", "isinf"})
 """Functions that map all masks of a sign to one number."""
+_LOWEST = -float(np.finfo(np.float32).max)
 _RANK = 2
 """Number of outer products that make up a larger weight."""
 _MOST_WORK = 1 << 30
@@ -72,6 +73,12 @@ class Field(Frozen):
     """Whether elements may be masks: `_ABOVE` all numbers, `_BELOW` them, or both."""
     total_of: tuple[Field, tuple[int, ...], bool] | None = None
     """For a sum of powers of e: their exponent, the axes of the sum, and whether it keeps them."""
+    truth: Field | None = None
+    """For truth values as numbers, 0 and 1: the truth values."""
+    shown: Field | None = None
+    """For numbers that are masks (below all numbers) in some places, or a softmax of such: whether each is none."""
+    is_hidden: Field | None = None
+    """For a product with such a softmax: whether a mask hides all that made each element."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -355,7 +362,19 @@ class Algebra(Mutable):
         value = self.dense(value) if isinstance(value, Coded) else value
         if isinstance(value, Field):
             made = np.ascontiguousarray(moved(value.elements))
-            return Field(made, value.kind, is_place=value.is_place, masks=value.masks)
+            truth, shown, is_hidden = (
+                None if each is None else Field(_moved(each.elements, value.shape, moved), each.kind)
+                for each in (value.truth, value.shown, value.is_hidden)
+            )
+            return Field(
+                made,
+                value.kind,
+                is_place=value.is_place,
+                masks=value.masks,
+                truth=truth,
+                shown=shown,
+                is_hidden=is_hidden,
+            )
         if isinstance(value, Factored):
             return Field(np.ascontiguousarray(moved(self._dense(value).elements)), value.kind)
         return np.asarray(moved(np.asarray(value)))
@@ -510,7 +529,8 @@ class Algebra(Mutable):
         if a.masks | b.masks == _ABOVE | _BELOW:
             raise UnknownError("a difference of numbers so large that they are masks")
         made = (a.elements + b.elements) % self.p
-        return Field(made, "whole" if kind == "truth" else kind, masks=a.masks | b.masks)
+        shown = b.shown if not a.masks else a.shown if not b.masks else None
+        return Field(made, "whole" if kind == "truth" else kind, masks=a.masks | b.masks, shown=shown)
 
     def negate(self, value: Value) -> Any:
         """Negate elementwise."""
@@ -545,6 +565,9 @@ class Algebra(Mutable):
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
                 return np.multiply(*_like(one, other))
+        for truth, by in ((one, other), (other, one)):
+            if isinstance(truth, Field) and truth.truth is not None and self._is_lowest(by):
+                return self.where(truth.truth, by, number(0))
         for weight, by in ((one, other), (other, one)):
             if isinstance(weight, Factored) and not isinstance(by, Factored):
                 sizes = [size for size in shape_of(by) if size != 1]
@@ -556,6 +579,13 @@ class Algebra(Mutable):
         a, b = (self._factor(one), self._factor(other))
         self.bound(math.prod(np.broadcast_shapes(a.shape, b.shape)))
         return Field(a * b % self.p, _kind(one, other))
+
+    @staticmethod
+    def _is_lowest(value: Value, *, least: float = _LOWEST) -> bool:
+        """Whether all numbers are the lowest finite one of single precision, or between it and `least`."""
+        if not is_known(value) or np.asarray(value).dtype.kind != "f" or not np.asarray(value).size:
+            return False
+        return bool(((least <= np.asarray(value)) & (np.asarray(value) <= _LOWEST)).all())
 
     def _factor(self, value: Value) -> Elements:
         """Return the elements of a factor, which must be finite; a large number is no mask there."""
@@ -603,7 +633,8 @@ class Algebra(Mutable):
         with self._masking():
             powers = self.function("exp", self.subtract(value, self.mean(value, (axis,), keeps=True)))
         found = self.multiply(powers, self.invert(self.sum(powers, (axis,), keeps=True)))
-        return Field(self.dense(found).elements, is_share=True)
+        shown = value.shown if isinstance(value, Field) and axis in (-1, len(value.shape) - 1) else None
+        return Field(self.dense(found).elements, is_share=True, shown=shown)
 
     def raise_to(self, value: Value, exponent: Value) -> Value:
         """Raise to a power: an integer exponent gives a product, a multiple of one half a product of roots."""
@@ -644,7 +675,15 @@ class Algebra(Mutable):
         self.bound(batch * a.shape[-2] * b.shape[-1])
         found = product(a, b, self.prime)
         found = found[..., 0, :] if vector[0] else found
-        return Field(found[..., 0] if vector[1] else found, _kind(one, other))
+        made = found[..., 0] if vector[1] else found
+        shown = one.shown if isinstance(one, Field) and one.is_share and not any(vector) else None
+        is_hidden = None if shown is None else self._hidden(shown, made.shape)
+        return Field(made, _kind(one, other), is_hidden=is_hidden)
+
+    def _hidden(self, shown: Field, shape: Sequence[int]) -> Any:
+        """Return whether nothing along the last axis is shown, for each element of a product with a softmax."""
+        total = Algebra.sum(self, Field(shown.elements), (-1,), keeps=True)
+        return Algebra.expand(self, Algebra.function(self, "less", total, number(1)), shape)
 
     def _times(self, rows_left: Elements, weight: Any) -> Value:
         """Return given @ weight; a factored weight takes one dot product and one outer product for each term."""
@@ -764,9 +803,10 @@ class Algebra(Mutable):
     def where(self, condition: Value, one: Value, other: Value) -> Value:
         """Return `one` where the condition holds, else `other`.
 
-        Two choices are recognised. Zero where a softmax is NaN equals the softmax: PyTorch's own attention does the
-        same (`_safe_softmax`). A softplus that returns its input beyond 20 equals softplus: there the rest is below
-        rounding.
+        Three choices are recognised. Zero where a softmax is NaN equals the softmax: PyTorch's own attention does the
+        same (`_safe_softmax`). So does zero where a mask hides all of a softmax, which transformers adds
+        (`transformers.exporters.exporter_onnx`). A softplus that returns its input beyond 20 equals softplus: there the
+        rest is below rounding.
         """
         if is_known(condition):
             chosen = np.asarray(condition).astype(bool)
@@ -778,7 +818,11 @@ class Algebra(Mutable):
                 return self.expand(other, np.broadcast_shapes(chosen.shape, shape_of(one), shape_of(other)))
             a, b = self._both(one, other)
             made = np.where(chosen, a.elements, b.elements)
-            return Field(made, _kind(one, other), masks=a.masks | b.masks)
+            return Field(
+                made, _kind(one, other), masks=a.masks | b.masks, shown=self._shown(condition, one, other)
+            )
+        if self._is_guard(condition, one, other):
+            return other
         guarded = condition.guarded if isinstance(condition, Field) else None
         if guarded is not None and is_known(one) and not np.asarray(one).any() and self.same(guarded, other):
             return other
@@ -789,7 +833,25 @@ class Algebra(Mutable):
         a, b = self._both(one, other)
         self.bound(math.prod(np.broadcast_shapes(true_weight.shape, a.shape, b.shape)))
         made = (true_weight * a.elements + false_weight * b.elements) % self.p
-        return Field(made, _kind(one, other), masks=a.masks | b.masks)
+        return Field(
+            made, _kind(one, other), masks=a.masks | b.masks, shown=self._shown(condition, one, other)
+        )
+
+    def _is_guard(self, condition: Value, one: Value, other: Value) -> bool:
+        """Whether a choice is zero where a mask hides all of a softmax, and else the product with it."""
+        is_hidden = other.is_hidden if isinstance(other, Field) else None
+        if is_hidden is None or not is_known(one) or np.asarray(one).any():
+            return False
+        if np.broadcast_shapes(shape_of(condition), shape_of(one), shape_of(other)) != shape_of(other):
+            return False
+        return self.same(self.expand(condition, shape_of(other)), is_hidden)
+
+    def _shown(self, condition: Value, one: Value, other: Value) -> Field | None:
+        """Return where a choice is none of the masks that are one of its sides."""
+        is_masked, is_shown = (self._is_lowest(each, least=-np.inf) for each in (one, other))
+        if is_masked == is_shown or self._masks(one if is_shown else other):
+            return None
+        return self.dense(condition if is_shown else self.invert_truth(condition))
 
     def _is_softplus(self, condition: Value, one: Value, other: Value) -> bool:
         """Whether a choice is a softplus times any factor: w * c where w is large, and softplus(w) * c elsewhere."""
@@ -830,6 +892,8 @@ class Algebra(Mutable):
     def _less(self, one: Value, other: Value) -> Any:
         if isinstance(one, Field) and one.is_place and is_known(other) and (np.asarray(other) <= 0).all():
             return np.zeros(np.broadcast_shapes(one.shape, shape_of(other)), bool)
+        if self._is_lowest(one) and isinstance(other, Field) and other.shown is not None:
+            return self.expand(other.shown, other.shape)
         found = self.function("less", one, other)
         if not (isinstance(found, Field) and isinstance(other, Field) and is_known(one)):
             return found
@@ -907,7 +971,8 @@ class Algebra(Mutable):
         if kind == "f":
             if dense_kind == "real":
                 return value
-            return Field(self.dense(value).elements)
+            whole = self.dense(value)
+            return Field(whole.elements, truth=whole if dense_kind == "truth" else None)
         if kind == "b":
             if dense_kind == "truth":
                 return value
@@ -951,6 +1016,10 @@ def _joined(rests: Sequence[Rest], axis: int) -> Rest:
         )
         scales[axis] = np.concatenate(list(vectors))
     return Rest(short, tuple(scales))
+
+
+def _moved(elements: Elements, shape: tuple[int, ...], moved: Move) -> Elements:
+    return np.ascontiguousarray(moved(np.broadcast_to(elements, shape)))
 
 
 def _is_place(value: Value) -> bool:
