@@ -553,6 +553,74 @@ def test_a_number_that_is_added_to_all_scores_changes_nothing(
     assert found == code, document["uncovered"]
 
 
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_an_export_is_what_its_checkpoint_computes(tmp_path: Path, name: str) -> None:
+    """The exporter of transformers adds zeros where a mask hides everything, and the checkpoint's program has none."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 99, "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4}
+    if name == "bert":
+        net = transformers.BertModel(transformers.BertConfig(**sizes, intermediate_size=37))
+    else:
+        config = transformers.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=37, num_layers=1, num_heads=4)
+        net = transformers.T5Model(config)
+    for parameter in net.parameters():  # the exporter merges equal ones
+        parameter.data.normal_(std=0.1)
+    net.save_pretrained(tmp_path / "checkpoint")
+    assert run_here("export", tmp_path / "checkpoint", "-o", tmp_path / "out").returncode == 0
+    model = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False)
+    assert any(node.op_type == "Where" and guarded_by(model, node) for node in model.graph.node)
+
+    code, document = run_verify(tmp_path / "out" / "model.onnx", "--against", tmp_path / "checkpoint")
+
+    assert (code, document["same"]) == (0, True), document["uncovered"]
+
+
+def guarded_by(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    """Return the count of what a mask shows, if a Where returns zeros where it is less than 1."""
+    makers = {name: each for each in model.graph.node for name in each.output}
+    less = makers.get(node.input[0])
+    count = None if less is None or less.op_type != "Less" else makers.get(less.input[0])
+    return count if count is not None and count.op_type == "ReduceSum" else None
+
+
+def count_to_two(model: onnx.ModelProto, where: onnx.NodeProto) -> None:
+    makers = {name: each for each in model.graph.node for name in each.output}
+    makers[where.input[0]].input[1] = store(model, "two", np.float32(2))
+
+
+def count_what_is_hidden(model: onnx.ModelProto, where: onnx.NodeProto) -> None:
+    count = guarded_by(model, where)
+    assert count is not None
+    one = store(model, "one", np.float32(1))
+    put_behind(model, count.input[0], helper.make_node("Sub", [one, count.input[0]], ["hidden"], "hide"))
+
+
+def return_ones(model: onnx.ModelProto, where: onnx.NodeProto) -> None:
+    where.input[1] = store(model, "one", np.float32(1))
+
+
+def count_along_queries(model: onnx.ModelProto, where: onnx.NodeProto) -> None:
+    count = guarded_by(model, where)
+    assert count is not None
+    count.input[1] = store(model, "queries", np.array([-2]))
+
+
+@pytest.mark.parametrize("change", [count_to_two, count_what_is_hidden, return_ones, count_along_queries])
+def test_other_zeros_than_of_what_a_mask_hides_are_another_program(
+    exported: Exports, tmp_path: Path, change: Callable[[onnx.ModelProto, onnx.NodeProto], None]
+) -> None:
+    shutil.copytree(exported("bert", static=True).files.artifact.parent, tmp_path / "out")
+    path = tmp_path / "out" / "model.onnx"
+    model = onnx.load(path)
+    change(model, next(n for n in model.graph.node if n.op_type == "Where" and guarded_by(model, n)))
+    onnx.save(model, path)
+
+    code, document = run_verify(path)
+
+    assert code != 0
+    assert document["same"] is False
+
+
 def test_outputs_are_known_by_their_names(exported: Exports, tmp_path: Path) -> None:
     folder = exported("t5").files.artifact.parent
     shutil.copytree(folder, tmp_path / "out")

@@ -664,6 +664,8 @@ def known_operations_of(step: Step) -> Iterator[object]:
     for slot, arg in enumerate(step.args):
         if isinstance(arg, np.ndarray):
             least = arg if step.name == "take" else _unexpanded(arg)
+            if step.name == "where" and slot and bool((arg == arg.flat[:1]).all()):
+                least = arg.reshape(-1)[:1]  # a number that is chosen may be expanded
             sized = tuple(size for size in least.shape if size != 1)
             place = slot if step.name == "where" else None
             yield step.name, place, arg.dtype.kind, sized, least.astype(np.float64).tobytes()
