@@ -427,7 +427,9 @@ class File(Mutable, dict=True):
                 raise UnknownError(f"{node.op_type} of numbers that a run may round otherwise")
         elif doubtful and node.op_type in ("Add", "Sub", "Sum") and self._is_lost(node, scope, results):
             raise UnknownError(f"{node.op_type} of numbers that a run may round otherwise")
-        elif is_real and (doubtful or (node.op_type in _INEXACT and node.inputs)):
+        elif is_real and (
+            doubtful or (node.op_type in _INEXACT and node.inputs and not _is_count(node, scope))
+        ):
             self._inexact.update(filter(None, node.outputs))
 
     def _is_settled(
@@ -580,6 +582,18 @@ class File(Mutable, dict=True):
         inner = dict(scope)
         self._graph(body, inner, depth + 1)
         return [inner.get(name) for name in body.outputs]
+
+
+def _is_count(node: Node, scope: Mapping[str, Value]) -> bool:
+    """Whether a node adds whole numbers, whose sum is exact in any order."""
+    if node.op_type != "ReduceSum":
+        return False
+    terms = np.abs(np.asarray(scope[node.inputs[0]], np.float64))
+    return bool((terms == np.rint(terms)).all() and terms.sum() < _MOST_WHOLE)
+
+
+_MOST_WHOLE = 1 << 11
+"""Least whole number that a type of floating-point numbers (float16) may not hold."""
 
 
 def values_of(found: Any) -> Iterator[Value]:

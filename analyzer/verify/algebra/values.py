@@ -77,8 +77,10 @@ class Field(Frozen):
     """For truth values as numbers, 0 and 1: the truth values."""
     shown: Field | None = None
     """For numbers that are masks (below all numbers) in some places, or a softmax of such: whether each is none."""
-    is_hidden: Field | None = None
-    """For a product with such a softmax: whether a mask hides all that made each element."""
+    terms: tuple[Value, Value] | None = None
+    """For a sum, or a softmax of one: its terms, of which one may be a mask."""
+    hidden: tuple[Field, ...] = ()
+    """For a product with a softmax: whether a mask hides all that made each element, for each mask that it may have."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -362,9 +364,9 @@ class Algebra(Mutable):
         value = self.dense(value) if isinstance(value, Coded) else value
         if isinstance(value, Field):
             made = np.ascontiguousarray(moved(value.elements))
-            truth, shown, is_hidden = (
+            truth, shown, *hidden = (
                 None if each is None else Field(_moved(each.elements, value.shape, moved), each.kind)
-                for each in (value.truth, value.shown, value.is_hidden)
+                for each in (value.truth, value.shown, *value.hidden)
             )
             return Field(
                 made,
@@ -373,7 +375,7 @@ class Algebra(Mutable):
                 masks=value.masks,
                 truth=truth,
                 shown=shown,
-                is_hidden=is_hidden,
+                hidden=tuple(filter(None, hidden)),
             )
         if isinstance(value, Factored):
             return Field(np.ascontiguousarray(moved(self._dense(value).elements)), value.kind)
@@ -530,7 +532,8 @@ class Algebra(Mutable):
             raise UnknownError("a difference of numbers so large that they are masks")
         made = (a.elements + b.elements) % self.p
         shown = b.shown if not a.masks else a.shown if not b.masks else None
-        return Field(made, "whole" if kind == "truth" else kind, masks=a.masks | b.masks, shown=shown)
+        whole = "whole" if kind == "truth" else kind
+        return Field(made, whole, masks=a.masks | b.masks, shown=shown, terms=(a, b))
 
     def negate(self, value: Value) -> Any:
         """Negate elementwise."""
@@ -633,8 +636,10 @@ class Algebra(Mutable):
         with self._masking():
             powers = self.function("exp", self.subtract(value, self.mean(value, (axis,), keeps=True)))
         found = self.multiply(powers, self.invert(self.sum(powers, (axis,), keeps=True)))
-        shown = value.shown if isinstance(value, Field) and axis in (-1, len(value.shape) - 1) else None
-        return Field(self.dense(found).elements, is_share=True, shown=shown)
+        found = Field(self.dense(found).elements, is_share=True)
+        if isinstance(value, Field) and axis in (-1, len(value.shape) - 1):
+            return replace(found, shown=value.shown, terms=value.terms)
+        return found
 
     def raise_to(self, value: Value, exponent: Value) -> Value:
         """Raise to a power: an integer exponent gives a product, a multiple of one half a product of roots."""
@@ -676,14 +681,26 @@ class Algebra(Mutable):
         found = product(a, b, self.prime)
         found = found[..., 0, :] if vector[0] else found
         made = found[..., 0] if vector[1] else found
-        shown = one.shown if isinstance(one, Field) and one.is_share and not any(vector) else None
-        is_hidden = None if shown is None else self._hidden(shown, made.shape)
-        return Field(made, _kind(one, other), is_hidden=is_hidden)
+        is_shared = isinstance(one, Field) and one.is_share and not any(vector)
+        return Field(made, _kind(one, other), hidden=self._hidden(one, made.shape) if is_shared else ())
 
-    def _hidden(self, shown: Field, shape: Sequence[int]) -> Any:
-        """Return whether nothing along the last axis is shown, for each element of a product with a softmax."""
-        total = Algebra.sum(self, Field(shown.elements), (-1,), keeps=True)
-        return Algebra.expand(self, Algebra.function(self, "less", total, number(1)), shape)
+    def _hidden(self, shares: Any, shape: Sequence[int]) -> tuple[Field, ...]:
+        """Return whether each mask that a softmax may have hides all elements along the last axis.
+
+        It hides what it makes a mask, or, if it is a sum itself, what is not above the lowest number.
+        """
+        if shares.shown is not None:
+            masks = [shares.shown]
+        else:
+            terms = [term for term in shares.terms or () if not self._masks(term) and _is_real(term)]
+            masks = [Algebra.function(self, "less", number(_LOWEST), term) for term in terms]
+        found = []
+        for mask in masks:
+            total = Algebra.sum(self, Field(self.dense(mask).elements), (-1,), keeps=True)
+            found.append(
+                self.dense(Algebra.expand(self, Algebra.function(self, "less", total, number(1)), shape))
+            )
+        return tuple(found)
 
     def _times(self, rows_left: Elements, weight: Any) -> Value:
         """Return given @ weight; a factored weight takes one dot product and one outer product for each term."""
@@ -839,12 +856,12 @@ class Algebra(Mutable):
 
     def _is_guard(self, condition: Value, one: Value, other: Value) -> bool:
         """Whether a choice is zero where a mask hides all of a softmax, and else the product with it."""
-        is_hidden = other.is_hidden if isinstance(other, Field) else None
-        if is_hidden is None or not is_known(one) or np.asarray(one).any():
+        hidden = other.hidden if isinstance(other, Field) else ()
+        if not hidden or not is_known(one) or np.asarray(one).any():
             return False
         if np.broadcast_shapes(shape_of(condition), shape_of(one), shape_of(other)) != shape_of(other):
             return False
-        return self.same(self.expand(condition, shape_of(other)), is_hidden)
+        return any(self.same(self.expand(condition, shape_of(other)), each) for each in hidden)
 
     def _shown(self, condition: Value, one: Value, other: Value) -> Field | None:
         """Return where a choice is none of the masks that are one of its sides."""
