@@ -525,3 +525,52 @@ def test_a_weight_without_a_pattern_has_minors_and_multiplies_as_written_out(a: 
     assert np.array_equal(elements(a, found), (x.elements.astype(object) @ rows % PRIME).astype(np.uint64))
     (p, q, r), (s, t, u), (v, w, z) = elements(a, found)[:, :3].astype(object)
     assert (p * (t * z - u * w) - q * (s * z - u * v) + r * (s * w - t * v)) % PRIME
+
+
+# zeros where a mask hides everything, as the exporter of transformers writes them
+
+LOWEST = number(float(np.finfo(np.float32).min))
+
+
+def zeros_where_less(a: Algebra, seen: Value, least: float, product: Value) -> Value:
+    count = a.sum(a.cast(seen, "f", np.float32), (2,), keeps=True)
+    return a.where(a.compare("less", count, number(least)), number(0), product)
+
+
+@pytest.mark.parametrize("is_chosen", [True, False])
+def test_zeros_where_a_mask_hides_everything_are_attention(a, is_chosen):
+    scores, bias = (Field(draw((2, 3, 4), name, 0)) for name in ("scores", "bias"))
+    truth = a.compare("less", scores, bias)
+    mask = a.where(truth, bias, LOWEST) if is_chosen else bias
+    shares = a.softmax(a.add(scores, mask), 2)
+    attended = a.matmul(shares, Field(draw((2, 4, 5), "values", 0)))
+
+    seen = a.compare("greater", mask, LOWEST)
+
+    assert zeros_where_less(a, seen, 1, attended) is attended
+    turned = a.permute(attended, (1, 0, 2))
+    count = a.sum(a.cast(seen, "f", np.float32), (2,), keeps=True)
+    hidden = a.permute(a.compare("less", count, number(1)), (1, 0, 2))
+    assert a.where(hidden, number(0), turned) is turned
+
+
+def test_other_zeros_are_not(a):
+    scores, bias, other = (Field(draw((2, 3, 4), name, 0)) for name in ("scores", "bias", "other"))
+    truth = a.compare("less", scores, other)
+    shares = a.softmax(a.add(scores, a.where(truth, bias, LOWEST)), 2)
+    attended = a.matmul(shares, Field(draw((2, 4, 5), "values", 0)))
+
+    for seen, least in ((truth, 2), (a.invert_truth(truth), 1), (a.compare("greater", bias, LOWEST), 1)):
+        assert not same(a, zeros_where_less(a, seen, least, attended), attended)
+    assert not same(a, zeros_where_less(a, truth, 1, a.negate(attended)), a.negate(attended))
+
+
+def test_truth_values_times_the_lowest_number_are_a_mask(a):
+    truth = a.compare("less", *(Field(draw((3, 4), name, 0)) for name in ("one", "other")))
+    numbers = a.cast(truth, "f", np.float32)
+
+    made = a.multiply(numbers, LOWEST)
+
+    assert a.same(made, a.where(truth, LOWEST, number(0)))
+    assert made.masks
+    assert not a.same(a.multiply(numbers, number(-3.0)), made)
