@@ -64,6 +64,11 @@ def is_inside(inner: str, outer: str) -> bool:
     return not outer or f"{inner}.".startswith(f"{outer}.")
 
 
+def is_near(one: str, other: str) -> bool:
+    """Whether two module paths are equal, or one lies inside the other."""
+    return is_inside(one, other) or is_inside(other, one)
+
+
 class Books(Mutable):
     """State of a reconciliation that the rules fill in; mutable on purpose, and only while `reconcile` runs."""
 

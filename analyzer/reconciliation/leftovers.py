@@ -630,8 +630,8 @@ def settle_outside(books: Books) -> None:
     """Settle whole absent heads as `outside`, and parameters that only training reads as `unused`.
 
     Parameters that the `forward` of their class never reads are `unused` too, and so is the attention to an encoder
-    that is not there. The rule is skipped if an export's trace
-    tells which parameters are read; a class's own trace tells nothing about the file.
+    that is not there. The rule is skipped if an export's trace tells which parameters are read; a class's own trace
+    tells nothing about the file.
     """
     if books.manifest.trace not in (None, OF_CLASS):
         return

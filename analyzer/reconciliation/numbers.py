@@ -9,14 +9,15 @@ import numpy as np
 from analyzer.account.ledger import Entry, Role
 from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
+from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES
-from analyzer.reconciliation.books import Books, piece_of
+from analyzer.reconciliation.books import Books, is_near, piece_of
 from analyzer.reconciliation.closeness import is_odd
 from analyzer.reconciliation.contents import Fit
 from analyzer.reconciliation.lines import Line
 from analyzer.reconciliation.matching import is_read_in
 from analyzer.reconciliation.pointwise import FoundFunction, assign_function, find_function
-from analyzer.reconciliation.program import is_near, numbers_of_products
+from analyzer.reconciliation.program import numbers_of_products
 
 
 def match_numbers(books: Books) -> None:
@@ -75,8 +76,8 @@ def match_read_numbers(books: Books) -> None:
         for parameter in parameters:
             samples = books.contents.originals.samples(parameter)
             is_evidence = (is_slope and modules) or (samples is not None and is_odd(samples))
-            is_near = is_read_in(parameter, modules) if modules else is_slope
-            if not is_evidence or not is_near or (named is not None and named.name != parameter.name):
+            is_read = is_read_in(parameter, modules) if modules else is_slope
+            if not is_evidence or not is_read or (named is not None and named.name != parameter.name):
                 continue
             fit = books.contents.fit(entry, parameter)
             if fit is not None:
@@ -98,7 +99,7 @@ def match_computed_numbers(books: Books) -> None:
 
     CLIP multiplies its scores by such a temperature (Radford et al. 2021, arXiv:2103.00020, section 2.3). PyTorch's
     program, if known, tells more (`analyzer.reconciliation.program`). Each must be the other's only candidate, and not
-    of another module.
+    of another module. A stored number of fewer digits than single precision must be read by the parameter's own module.
     """
     if books.contents.mode == "none" or books.manifest.program is not None:
         return
@@ -116,9 +117,9 @@ def match_computed_numbers(books: Books) -> None:
         modules = books.reader_modules(entry)
         for parameter, _ in numbers.values():
             found = find_function(books, entry, parameter)
-            if found is not None and (
-                not modules or any(is_near(module_of(parameter.name), m) for m in modules)
-            ):
+            is_exact = entry.tensor.dtype is DType.FLOAT
+            is_placed = not modules or any(is_near(module_of(parameter.name), each) for each in modules)
+            if found is not None and (is_placed if is_exact else is_read_in(parameter, modules)):
                 stored.append((parameter, entry, found))
     scaled: list[Parameter] = []
     for factor, module in numbers_of_products(books) if numbers else ():

@@ -33,7 +33,7 @@ from analyzer.model.liveness import Live
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import count_free, counts_one_axis, is_known_table
 from analyzer.model.wiring import Reader
-from analyzer.reconciliation.books import Books, Holding, is_inside
+from analyzer.reconciliation.books import Books, Holding, is_near
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout, joins
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
@@ -665,11 +665,6 @@ def _meets_an_input(books: Books, entry: Entry) -> bool:
     return any(not books.fixed(reader.node) for reader in readers)
 
 
-def is_near(one: str, other: str) -> bool:
-    """Whether two modules are the same, or one contains the other."""
-    return is_inside(one, other) or is_inside(other, one)
-
-
 # parameters that stored values hold
 
 
@@ -849,10 +844,7 @@ class _Known(Mutable):
         return (
             not modules
             or not program_modules
-            or any(
-                is_inside(one, other) or is_inside(other, one)
-                for one, other in itertools.product(modules, program_modules)
-            )
+            or any(is_near(one, other) for one, other in itertools.product(modules, program_modules))
         )
 
     def _is_equal(self, value: Array, traced: Traced) -> bool:

@@ -23,6 +23,7 @@ from analyzer.model.content import Array
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MOVES
 from analyzer.model.wiring import NAMED
+from analyzer.reconciliation.books import is_near
 from analyzer.records import Mutable, field
 from analyzer.text import format_many
 from analyzer.verify.record import Agreement, Difference, First, Pairing, Verdict, VerifyReport
@@ -332,11 +333,6 @@ def account_files(ours: Ledger, theirs: Ledger, stamp: str | None = None) -> Ver
     )
 
 
-def _is_near(one: str, other: str) -> bool:
-    """Whether two scopes are the same, or one contains the other; an empty scope counts as near."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.") or not one or not other
-
-
 def _readers(graph: Graph) -> dict[str, list[str]]:
     """Return the outputs of the nodes that read each value."""
     found: dict[str, list[str]] = {}
@@ -436,7 +432,7 @@ class _Pairing:
             self.here.ledger.node_scopes.get(node.place),
             None if other is None else self.there.ledger.node_scopes.get(other.place),
         )
-        is_moved = None not in scopes and not _is_near(*map(str, scopes))
+        is_moved = None not in scopes and not is_near(*map(str, scopes))
         self.counts["moved" if is_moved else "same"] += 1
 
     def _pair_by_name(self, node: Node) -> Verdict | None:

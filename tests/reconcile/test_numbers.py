@@ -101,8 +101,9 @@ def test_another_or_an_ambiguous_factor_is_no_parameter(tmp_path, given):
         ([EXPONENTIAL], "folded-pointwise"),
         ([EXPONENTIAL * np.float32(1.00001)], "missing"),
         ([EXPONENTIAL, EXPONENTIAL], "missing"),
+        ([EXPONENTIAL.astype("f2")], "missing"),
     ],
-    ids=["one", "another", "twice in the file"],
+    ids=["one", "another", "twice in the file", "of few digits"],
 )
 def test_a_nameless_number_may_be_the_exponential_of_a_parameter(tmp_path, stored, line):
     known = {"logit_scale": np.asarray(OTHER)}

@@ -593,7 +593,7 @@ def _is_count(node: Node, scope: Mapping[str, Value]) -> bool:
 
 
 _MOST_WHOLE = 1 << 11
-"""Least whole number that a type of floating-point numbers (float16) may not hold."""
+"""A bound of whole numbers that every type of floating-point numbers holds: float16 has 11 bits."""
 
 
 def values_of(found: Any) -> Iterator[Value]:
