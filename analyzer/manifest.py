@@ -10,9 +10,9 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -207,6 +207,16 @@ class Call(Frozen):
     """The path of the module that calls it."""
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(self, kind: Literal["value", "tensor"]) -> Iterator[str]:
+        """Yield the names of the values, or of the parameters and buffers, that it takes, each as often as it does."""
+        pending: list[Any] = [*self.args, *self.kwargs.values()]
+        while pending:
+            found = pending.pop()
+            if isinstance(found, list):
+                pending += found
+            elif isinstance(found, dict) and kind in found:
+                yield found[kind]
 
 
 class Calls(Frozen):

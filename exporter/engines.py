@@ -390,10 +390,24 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = Tru
         [inspect.Parameter(name, positional) for name in arguments]
     )
     args = tuple(inputs.kwargs.values())
-    with torch.no_grad():
-        output_names = list(leaves(*args)) if is_run else None
-    with _patched_forward(model, forward), _unvalidated():
-        yield _FlatInputs(args, {}, inputs.axes, input_names=arguments, output_names=output_names)
+    with _uncached(model.config):
+        with torch.no_grad():
+            output_names = list(leaves(*args)) if is_run else None
+        with _patched_forward(model, forward), _unvalidated():
+            yield _FlatInputs(args, {}, inputs.axes, input_names=arguments, output_names=output_names)
+
+
+@contextlib.contextmanager
+def _uncached(config: Any) -> Iterator[None]:
+    """Set `use_cache` to False in a config: forward need not take the flag (GraniteMoeSWA)."""
+    if not getattr(config, "use_cache", False):
+        yield
+        return
+    config.use_cache = False
+    try:
+        yield
+    finally:
+        config.use_cache = True
 
 
 @contextlib.contextmanager

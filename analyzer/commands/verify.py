@@ -224,6 +224,7 @@ def account(
         return account_program(result, Path(model).name, f"PyTorch's program, {found}", stamp)
     exporter = import_exporter("tracing PyTorch's side")
     from analyzer.checkpoints import Original
+    from analyzer.verify.proved import with_known_values
     from exporter.fitting import tracer_of
 
     resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.notify)
@@ -233,7 +234,7 @@ def account(
     trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)
     traced = trace(manifest, ledger.model.fixed_inputs, ledger.model.salt)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
-    original = Original(traced, values)
+    original = Original(with_known_values(traced, values), values)
     result = reconcile_original(ledger, original, None, run)
     return account_program(result, Path(model).name, f"{resolved.class_name}, {source}", stamp)
 

@@ -11,12 +11,12 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from analyzer.account.ledger import Entry, natural_order
-from analyzer.manifest import Buffer, Call, Parameter, split_name
+from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import GraphPath, Key, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
@@ -341,7 +341,7 @@ def _find_unread_biases(books: Books) -> Iterator[tuple[str, str]]:
         yield from _find_lost_biases(books)
     if len(books.manifest.calls) != 1:
         return
-    program_reads = Counter(name for call in books.manifest.calls[0].calls for name in _tensors_of(call))
+    program_reads = Counter(name for call in books.manifest.calls[0].calls for name in call.read("tensor"))
     file_reads = {reads[0].parameter.name: reads for reads in _reads_of(books) if reads}
     count_lacking = _count_lacking(books)
     for weight in books.manifest.parameters:
@@ -468,17 +468,6 @@ def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]],
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 _BIASED = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 """Operators with a bias input -> the slot of that input."""
-
-
-def _tensors_of(call: Call) -> Iterator[str]:
-    """Yield the parameters and buffers that a call reads, each as often as the call reads it."""
-    pending: list[Any] = [*call.args, *call.kwargs.values()]
-    while pending:
-        found = pending.pop()
-        if isinstance(found, list):
-            pending.extend(found)
-        elif isinstance(found, dict) and "tensor" in found:
-            yield found["tensor"]
 
 
 _LEAVES = frozenset({"bias", "weight"})

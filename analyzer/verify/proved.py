@@ -99,7 +99,7 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
         without_places = reconcile_ledger(
             result.ledger, result.manifest, result.content, weights=weights, places=False
         )
-    manifest = _with_known_values(without_places.manifest, weights)
+    manifest = with_known_values(without_places.manifest, weights)
     found = _account(replace(without_places, manifest=manifest), Path(result.ledger.model.path).name)
     if found is None:
         return result
@@ -133,7 +133,7 @@ def _without_doubts(result: Reconciliation) -> tuple[Finding, ...]:
     return tuple(each for each in result.findings if each.id not in _DOUBTS)
 
 
-def _with_known_values(manifest: Manifest, weights: Weights | None) -> Manifest:
+def with_known_values(manifest: Manifest, weights: Weights | None) -> Manifest:
     """Return the manifest with values that it lacks, as when made of a class, if they are at hand.
 
     Buffers may be known numbers; equal tensors may be stored once, and zeros left out.

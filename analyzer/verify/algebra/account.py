@@ -16,7 +16,7 @@ from analyzer.model import Node
 from analyzer.reconciliation import Line, Reconciliation
 from analyzer.records import Mutable, field
 from analyzer.text import format_many
-from analyzer.verify.algebra.changes import Change, find_changes, is_near, values_in
+from analyzer.verify.algebra.changes import Change, find_changes, is_near
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import values_of
 from analyzer.verify.algebra.sides import Drawing, State, draw_programs, left_out, seeds_of
@@ -147,7 +147,7 @@ class _Account(Mutable):
         state, program = self.after, drawing.program
         read: dict[str, list[str]] = {}
         for call in program.calls.calls:
-            for name in values_in(call):
+            for name in call.read("value"):
                 read.setdefault(name, []).append(call.name)
         done: set[str] = set(program.calls.outputs)
         for call in reversed(program.calls.calls):

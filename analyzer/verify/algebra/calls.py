@@ -1210,6 +1210,22 @@ def _argsort(a: Algebra, input: Value, dim: Any = -1, descending: bool = False, 
     return _sort(a, input, dim, descending)[1]
 
 
+@_operator("histc")
+def _histc(a: Algebra, input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    """Count indices, each number in one bin (torch.histc), by the formula that transformers exports.
+
+    Outside the limits this formula counts numbers that `histc` leaves out (`transformers.exporters.utils`).
+    """
+    limit = input.limit if isinstance(input, Field) else None
+    if limit is None or min != 0 or max < limit - 1 or max == 0:
+        raise UnknownError("histc of numbers that may be beyond its limits")
+    width = np.float32(max) / np.float32(bins)
+    scaled = a.divide(a.reshape(input, (-1,)), np.asarray(width))
+    at = OPERATORS["clamp"](a, a.cast(scaled, "i", np.int64), 0, bins - 1)
+    ones = np.ones(shape_of(at), np.float32)
+    return places.put_elements(a, np.zeros(bins, np.float32), 0, at, ones, places.ADD)
+
+
 @_operator("nonzero", "unique2", "bincount", "multinomial")
 def _sorted(a: Algebra, input: Value, *_: Any, **__: Any) -> Value:
     raise UnknownError("a result whose size or order depends on numbers")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -167,10 +166,10 @@ def _may_be_unsupported_call(state: State, node: Node) -> bool:
     names = {name for name, doubts in program.doubtful.items() if doubts == {name} and name not in identified}
     for call in (each for each in program.calls.calls if each.name in names):
         arguments = {
-            print_of(value) for name in values_in(call) if (value := program.value(name)) is not None
+            print_of(value) for name in call.read("value") if (value := program.value(name)) is not None
         }
         reads = [name for each in _region(state, node) for name in each.inputs]
-        tensors = {*tensors_of(call)}
+        tensors = {*call.read("tensor")}
         if any(state.parameters[name] not in tensors for name in reads if name in state.parameters):
             continue
         values = (state.file.values[name] for name in reads if name in state.file.values)
@@ -239,7 +238,7 @@ def _find_by_parameter(state: State, node: Node) -> Origin | None:
         if origin.step is None
         and key not in state.found
         and shape_of(origin.value) == shape_of(value)
-        and parameter_names.intersection(tensors_of(origin.call))
+        and parameter_names.intersection(origin.call.read("tensor"))
     ]
     return found[0] if len(found) == 1 else None
 
@@ -387,7 +386,7 @@ def _differing(
         return "operator", None, "nothing there", found
     call = origin.call
     theirs = _describe_call(call)
-    own = [*tensors_of(call)]
+    own = [*call.read("tensor")]
     before = [maker for name in state.node_names(node) if (maker := state.makers.get(name)) is not None]
     for each in (*region, *(maker for maker in before if _is_of_another(state, maker, call))):
         for name in state.node_names(each):
@@ -446,7 +445,7 @@ def _reads_other(state: State, node: Node, origin: Origin) -> bool:
         theirs = {print_of(value) for value in origin.step.args if isinstance(value, Field)}
     else:
         theirs = set()
-        for arg in values_in(origin.call):
+        for arg in origin.call.read("value"):
             value = state.drawing.program.value(arg)
             if isinstance(value, Field):
                 theirs.add(print_of(value))
@@ -461,33 +460,15 @@ def _left_out(state: State, node: Node, origin: Origin) -> Call | None:
         for name in node.inputs
         if name and isinstance(value := state.file.values.get(name), Field)
     }
-    read = set(values_in(origin.call))
+    read = set(origin.call.read("value"))
     for each in program.calls.calls:
-        operands = [*values_in(each)]
-        if each.name not in read or len(operands) != 1 or any(tensors_of(each)):
+        operands = [*each.read("value")]
+        if each.name not in read or len(operands) != 1 or any(each.read("tensor")):
             continue
         value = program.value(operands[0])
         if isinstance(value, Field) and print_of(value) in mine:
             return each
     return None
-
-
-def values_in(call: Call) -> Iterator[str]:
-    """Yield the names of the values that a call takes."""
-    pending: list[Any] = [*call.args, *call.kwargs.values()]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, list):
-            pending += each
-        elif isinstance(each, dict) and "value" in each:
-            yield each["value"]
-
-
-def tensors_of(call: Call) -> Iterator[str]:
-    """Yield the names of the parameters and buffers that a call reads."""
-    for each in (*call.args, *call.kwargs.values()):
-        if isinstance(each, dict) and "tensor" in each:
-            yield each["tensor"]
 
 
 def _describe_node(node: Node, values: Mapping[str, Value]) -> str:

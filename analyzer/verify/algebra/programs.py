@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,21 @@ from analyzer.records import Mutable, field
 from analyzer.verify.algebra import layers
 from analyzer.verify.algebra.calls import FAILURES, call
 from analyzer.verify.algebra.field import draw
+from analyzer.verify.algebra.guards import is_guard
 from analyzer.verify.algebra.nodes import Operation, operate
+from analyzer.verify.algebra.ranges import MOST, Range, range_of, range_of_node
 from analyzer.verify.algebra.stored import Stored, Weights
-from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, is_known, shape_of
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Factored,
+    Field,
+    Rows,
+    Stretch,
+    UnknownError,
+    Value,
+    is_known,
+    shape_of,
+)
 
 _SIZES = ("Shape", "Size")
 _SMOOTH = frozenset(
@@ -311,6 +324,8 @@ class File(Mutable, dict=True):
         """Those of them whose numbers are, and not their shape alone."""
         self._decided: set[str] = set()
         """Those of them that depend on a comparison or another deciding operator."""
+        self._ranges: dict[str, Range] = {}
+        """Ranges of values of the main graph that are computed from sizes, where they are known."""
         self._inexact: set[str] = set()
         """Names of known values that a run may round otherwise."""
         self._left = _MOST_NODES
@@ -333,7 +348,7 @@ class File(Mutable, dict=True):
         found.stand_in, found.unsupported = stand_in or self.stand_in, set(self.unsupported)
         found.is_theirs, found._inexact = self.is_theirs, self._inexact
         found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
-        found._counted = self._counted
+        found._counted, found._ranges = self._counted, dict(self._ranges)
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         changed_names: set[str] = set()
@@ -475,26 +490,63 @@ class File(Mutable, dict=True):
         if node.op_type in _SIZES:
             self._sized.update(outputs)
             self._counted.update(outputs)
+            self._is_fixed(node, operands, results, depth)
             return
         if not self._counted.isdisjoint(node.inputs[: _DATA.get(node.op_type)]):
             self._counted.update(outputs)
         is_decided = not self._decided.isdisjoint(node.inputs)
-        if all(map(is_known, values_of(results))):
-            if not self._sized.isdisjoint(node.inputs):
+        is_by_group = any(isinstance(each, (Rows, Stretch)) for each in results)
+        if all(map(is_known, values_of(results))) and not is_by_group:
+            is_sized = not self._sized.isdisjoint(node.inputs)
+            if is_sized:
                 self._sized.update(outputs)
                 is_decided = is_decided or self._is_deciding(node, operands)
             is_decided = is_decided or (is_drawn and node.op_type not in _ALWAYS_KNOWN)
-            if is_decided:
+            is_fixed = (is_sized or is_decided) and self._is_fixed(node, operands, results, depth)
+            if is_decided and not is_fixed:
                 self._decided.update(outputs)
         elif (is_decided and node.op_type not in _SHAPING) or self._is_idle(node, operands):
             self._decide(node, depth)
+
+    def _is_fixed(
+        self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None], depth: int
+    ) -> bool:
+        """Whether a known result is one number at any sizes, such as the truth of a mask that hides nothing."""
+        if depth or len(results) != 1:
+            return False  # names in a function may stand for other values as well
+        found = range_of_node(node, [*map(self._range, node.inputs, operands)], results[0])
+        self._ranges.pop(node.outputs[0], None)
+        if found is not None:
+            self._ranges[node.outputs[0]] = found
+        return found is not None and found.is_one_number
+
+    def _range(self, name: str, value: Value | None) -> Range | None:
+        if name in self._sized or name in self._decided:
+            return self._ranges.get(name)
+        if isinstance(value, Field):
+            is_counted = value.kind == "truth" or value.is_place  # neither is ever negative
+            return Range(low=0, high=1 if value.kind == "truth" else MOST) if is_counted else None
+        return range_of(value) if value is not None and is_known(value) else None
+
+    @cached_property
+    def _makers(self) -> Mapping[str, Node]:
+        """Node of the main graph that computes a value, by the value's name."""
+        return {name: node for node in self.ledger.model.graphs[0].nodes for name in node.outputs if name}
+
+    def _numbers(self, name: str) -> Any:
+        """Return the numbers of a value of the main graph; None if it is not known."""
+        value = self.values.get(name)
+        return np.asarray(value) if value is not None and is_known(value) else None
 
     def _is_idle(self, node: Node, operands: Sequence[Value | None]) -> bool:
         """Whether a number made of sizes changes nothing: at other sizes, a polynomial that is 0 at these may."""
         neutral = _NEUTRAL.get(node.op_type)
         names = [name for name in node.inputs if name]
         return neutral is not None and any(
-            name in self._counted and is_known(value) and bool((np.asarray(value) == neutral).all())
+            name in self._counted
+            and is_known(value)
+            and bool((np.asarray(value) == neutral).all())
+            and not (name in self._ranges and self._ranges[name].is_one_number)
             for name, value in zip(names, operands, strict=True)
         )
 
@@ -512,7 +564,8 @@ class File(Mutable, dict=True):
     def _decide(self, node: Node, depth: int) -> None:
         if depth:
             raise UnknownError("a decision by sizes in a function")
-        self.deciding.add(node.position)
+        if not is_guard(node, self._makers, self._numbers):
+            self.deciding.add(node.position)
 
     def _node(
         self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int

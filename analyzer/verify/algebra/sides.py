@@ -666,11 +666,16 @@ def known_operations_of(step: Step) -> Iterator[object]:
             least = arg if step.name == "take" else _unexpanded(arg)
             if step.name == "where" and slot and bool((arg == arg.flat[:1]).all()):
                 least = arg.reshape(-1)[:1]  # a number that is chosen may be expanded
+            if step.name == "add" and arg.dtype.kind == "f":
+                least = np.where(least <= _LOWEST, -np.inf, least) + 0.0  # two forms of a mask
             sized = tuple(size for size in least.shape if size != 1)
             place = slot if step.name == "where" else None
             yield step.name, place, arg.dtype.kind, sized, least.astype(np.float64).tobytes()
         elif isinstance(arg, list) and arg and isinstance(arg[0], slice):
             yield step.name, tuple(part.indices(size) for part, size in zip(arg, sizes, strict=False))
+
+
+_LOWEST = -float(np.finfo(np.float32).max)
 
 
 def _unexpanded(array: Array) -> Array:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from analyzer.manifest import BatchNorm, Buffer, Manifest
+from analyzer.manifest import PROGRAM, BatchNorm, Buffer, Manifest
 from analyzer.model import Key, StoredTensor
 from analyzer.model.content import SAMPLES, decode_values, digest, row_digests
 from analyzer.model.dtypes import DType
@@ -301,7 +301,7 @@ class Stored(Mutable, dict=True):
         return any(math.prod(shapes[name]) == numel for name in lost)
 
     def _by_elements(self, tensor: StoredTensor, names: Sequence[str], error: UnknownError) -> Value:
-        """Identify each element with that of a parameter or buffer by its number: rows of a table, in any order.
+        """Identify the numbers with those that the program computes, or each with an element of a parameter or buffer.
 
         Raises:
             UnknownError: `error`, if the manifest does not give all numbers, or one occurs twice or nowhere.
@@ -309,6 +309,9 @@ class Stored(Mutable, dict=True):
         a, owners = self.weights.a, list(dict.fromkeys(names))
         if len(owners) == 1 and (rows := self._by_rows(tensor, owners[0])) is not None:
             return rows
+        made = next((made for name in owners if (made := self._computed(tensor, name)) is not None), None)
+        if made is not None:
+            return made
         arrays = [self.result.manifest.value(name) for name in owners]
         array = tensor.payload.array() if tensor.numel <= MOST_READ else None
         if array is None or any(each is None or each.dtype != array.dtype for each in arrays):
@@ -404,7 +407,7 @@ class Stored(Mutable, dict=True):
             found = self._folded(name, piece.computed.rule, 1 if self._is_transposed(piece.key) else 0)
             return a.permute(a.reshape(found, piece.shape), piece.axes)
         if piece.computed.rule in _MADE:
-            made = self._made_by_program(name, self._tensors[piece.key])
+            made = self._computed(self._tensors[piece.key], name)
             if made is not None:
                 return made
             return _MADE[piece.computed.rule](a, found)
@@ -419,20 +422,34 @@ class Stored(Mutable, dict=True):
             raise UnknownError(f"{name}: stored as {piece.computed.rule}")
         return a.multiply(found, number(piece.computed.factor))
 
-    def _made_by_program(self, name: str, tensor: StoredTensor) -> Value | None:
-        """Return the value with these numbers that the program computes from a parameter: w may be clamped first."""
+    def _computed(self, tensor: StoredTensor, name: str) -> Value | None:
+        """Return the value with these numbers that the program computes from a parameter or buffer, if it does."""
         program = self.result.manifest.program
         array = tensor.payload.array() if program is not None and tensor.numel <= MOST_READ else None
         if program is None or array is None:
             return None
         for value in program.values:
             element = value.dtype.to_numpy()
-            if value.whole is None or element is None or set(value.parameters) != {name}:
+            if value.whole is None or element is None or value.numel != array.size:
                 continue
-            numbers = decode_values(value.whole, element).reshape(value.shape)
-            if numbers.shape == tensor.shape and np.allclose(numbers, array, rtol=_NEAR, atol=0):
-                return self.values(value.name)
+            is_equal = np.allclose(decode_values(value.whole, element), array.reshape(-1), rtol=_NEAR, atol=0)
+            if is_equal and name in self._sources(value.name):
+                found = self.values(value.name)
+                return None if found is None else self.weights.a.reshape(found, tensor.shape)
         return None
+
+    def _sources(self, value: str) -> Collection[str]:
+        """Return the names of the parameters and buffers from which the program computes a value."""
+        calls = {call.name: call for each in self.result.manifest.calls for call in each.calls}
+        pending, found, seen = [value.removeprefix(PROGRAM)], set[str](), set[str]()
+        while pending:
+            call = calls.get(pending.pop())
+            if call is None or call.name in seen:
+                continue
+            seen.add(call.name)
+            pending += call.read("value")
+            found.update(self.weights.first.get(each, each) for each in call.read("tensor"))
+        return found
 
     def _is_read_plainly(self, name: str) -> bool:
         """Whether only layers read a weight, and no norm or mean of it is computed first."""

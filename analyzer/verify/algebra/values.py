@@ -65,6 +65,8 @@ class Field(Frozen):
     """For the result of `isnan`: the softmax that it tests."""
     is_place: bool = False
     """Whether its elements are indices, which are never negative."""
+    limit: int | None = None
+    """For indices along an axis, also as real numbers: the axis's size, which they are below."""
     beyond: Field | None = None
     """For a comparison of a value with a large number: the value, which equals its softplus beyond that number."""
     exponent: Field | None = None
@@ -372,6 +374,7 @@ class Algebra(Mutable):
                 made,
                 value.kind,
                 is_place=value.is_place,
+                limit=value.limit,
                 masks=value.masks,
                 truth=truth,
                 shown=shown,
@@ -810,10 +813,12 @@ class Algebra(Mutable):
         ) % self.p
         slots = draw((count,), name, "results", settings)
         made = mixed(rows[..., None] * np.uint64(3) + slots, key_of(name, settings)) % self.p
-        kind = "whole" if name in _WHOLE else "real"
-        masks = whole.masks if kind == "real" else 0
         made = np.ascontiguousarray(np.moveaxis(made, -1, axis))
-        return Field(made, kind, is_place=kind == "whole", masks=masks)
+        if name in _WHOLE:
+            return Field(made, "whole", is_place=True, limit=whole.shape[axis])
+        if name in _PICKING and whole.is_place:
+            return Field(made, "whole", is_place=True, limit=whole.limit)
+        return Field(made, masks=whole.masks)
 
     # choices
 
@@ -989,7 +994,8 @@ class Algebra(Mutable):
             if dense_kind == "real":
                 return value
             whole = self.dense(value)
-            return Field(whole.elements, truth=whole if dense_kind == "truth" else None)
+            limit = value.limit if isinstance(value, Field) else None
+            return Field(whole.elements, truth=whole if dense_kind == "truth" else None, limit=limit)
         if kind == "b":
             if dense_kind == "truth":
                 return value
@@ -1008,6 +1014,8 @@ _KEEPING = frozenset({"abs", "sign", "relu"})
 _TRUTHS = frozenset({"less", "equal", "isnan", "isinf", "is at"})
 _WHOLE = frozenset({"argmax", "argmin", "topk-places", "quotient of places"})
 """Functions that return indices: integers that are never negative."""
+_PICKING = frozenset({"topk"})
+"""Functions of elements in order that return some of them."""
 _CHOOSING = frozenset({"max", "min"})
 """Reductions that return one of their elements."""
 
