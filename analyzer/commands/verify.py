@@ -20,7 +20,7 @@ from analyzer.commands.pytorch import (
 )
 from analyzer.commands.run import Run, answering, list_inputs
 from analyzer.errors import SourceError, UsageError
-from analyzer.records import Frozen
+from analyzer.records import Frozen, replace
 from analyzer.text import format_many, printable
 from analyzer.timing.request import Optimization
 
@@ -234,8 +234,8 @@ def account(
     trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)
     traced = trace(manifest, ledger.model.fixed_inputs, ledger.model.salt)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
-    original = Original(with_known_values(traced, values), values)
-    result = reconcile_original(ledger, original, None, run)
+    result = reconcile_original(ledger, Original(traced, values), None, run)
+    result = replace(result, manifest=with_known_values(result.manifest, values))
     return account_program(result, Path(model).name, f"{resolved.class_name}, {source}", stamp)
 
 

@@ -14,7 +14,7 @@ from analyzer.account.ledger import Finding, Severity
 from analyzer.errors import OnnxLedgerError
 from analyzer.manifest import Buffer, Content, Manifest, Parameter
 from analyzer.model import Key
-from analyzer.model.content import SAMPLES, digest, encode_values, is_constant_filled, sample
+from analyzer.model.content import digest, encode_values, is_constant_filled, sample
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.reconciliation.verdict import remark_program
 from analyzer.records import replace
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _Tensor = TypeVar("_Tensor", Parameter, Buffer)
 
+_MOST_KNOWN = 1 << 16
+"""Most elements of a buffer whose numbers a manifest gets: as many as of a value that its program computes."""
 _MOST_ELEMENTS = 1 << 28
 """Most parameter elements of a file that is compared with the program: random values of 5 bytes each are drawn."""
 
@@ -147,7 +149,7 @@ def with_known_values(manifest: Manifest, weights: Weights | None) -> Manifest:
         array = at_hand.array(tensor.name) if tensor.content is None else None
         if array is None or array.shape != tensor.shape or array.dtype != tensor.dtype.to_numpy():
             return tensor
-        if tensor.name in buffer_names and array.size <= SAMPLES:
+        if tensor.name in buffer_names and array.size <= _MOST_KNOWN:
             values[tensor.name] = encode_values(array)
         text = encode_values(sample(array, manifest.salt))
         return replace(tensor, content=Content(digest(array), None, is_constant_filled(array), text))

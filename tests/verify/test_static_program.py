@@ -555,7 +555,14 @@ def test_a_number_that_is_added_to_all_scores_changes_nothing(
 
 LAYERS: dict[str, Any] = {"num_hidden_layers": 1, "num_attention_heads": 4}
 SIZES: dict[str, Any] = {**LAYERS, "hidden_size": 64, "intermediate_size": 48}
-T5_SIZES: dict[str, Any] = {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 1, "num_heads": 4}
+T5_SIZES: dict[str, Any] = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 37,
+    "num_layers": 1,
+    "num_heads": 4,
+}
 IMAGES: dict[str, Any] = {"image_size": 64, "patch_size": 16}
 CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertModel", {**LAYERS, "vocab_size": 99, "hidden_size": 32, "intermediate_size": 37}),
@@ -567,6 +574,10 @@ CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "experts": (
         "OlmoeForCausalLM",
         {**SIZES, "vocab_size": 99, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "zeros-and-ones": (
+        "RecurrentGemmaForCausalLM",
+        {**SIZES, "num_hidden_layers": 3, "vocab_size": 99, "lru_width": 64, "attention_window_size": 16},
     ),
     "cache-by-config": ("GraniteMoeSWAForCausalLM", {**SIZES, "vocab_size": 99}),
 }

@@ -284,8 +284,10 @@ class Stored(Mutable, dict=True):
         return array
 
     def _may_be_drawn(self, array: Array) -> bool:
-        """Whether PyTorch has drawn buffers, of several real numbers, that may hold one of these."""
+        """Whether PyTorch has drawn buffers, of several real numbers, that may hold one of these; not whole ones."""
         manifest = self.result.manifest
+        if _is_whole(array):
+            return False
         for buffer in manifest.buffers:
             if buffer.dtype.is_floating and buffer.numel > 1:
                 elements = manifest.value(buffer.name)
