@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from analyzer.model import Node
 from analyzer.verify.algebra.ranges import Range, range_of, range_of_node
 
+INPUT = Range(-math.inf, math.inf)
+"""Range of an input of the graph, whose sizes are positive."""
 TRUTH, WHOLE = "b", "i"
 OPERATORS: Mapping[str, tuple[str, str, Callable[..., Any]]] = {
     "Abs": (WHOLE, WHOLE, np.abs),
@@ -53,7 +56,7 @@ def test_numbers_made_of_sizes_stay_in_their_range(data: st.DataObject) -> None:
     ]
     pool: list[tuple[list[Any], Range | None]] = [([each] * len(SIZES), range_of(each)) for each in stored]
     size = [np.array([each]) for each in SIZES]
-    pool.append((size, range_of_node(node_of("Shape"), [None], size[0])))
+    pool.append((size, range_of_node(node_of("Shape"), [INPUT], size[0])))
     fill = pool[0]
     expanded = [np.broadcast_to(stored[0], (each,)) for each in SIZES]
     pool.append((expanded, range_of_node(node_of("Expand", 2), [fill[1], pool[-1][1]], expanded[0])))
@@ -82,7 +85,7 @@ def test_numbers_made_of_sizes_stay_in_their_range(data: st.DataObject) -> None:
 
 
 def test_a_mask_that_hides_nothing_shows_something_at_any_size() -> None:
-    size = range_of_node(node_of("Shape"), [None], np.array([2]))
+    size = range_of_node(node_of("Shape"), [INPUT], np.array([2]))
     shown = range_of_node(node_of("Expand", 2), [range_of(True), size], np.ones(2, bool))
     number = range_of_node(node_of("Cast"), [shown], np.ones(2, np.float32))
     total = range_of_node(node_of("ReduceSum"), [number], np.float32(2))
@@ -93,14 +96,14 @@ def test_a_mask_that_hides_nothing_shows_something_at_any_size() -> None:
 
 
 def test_a_truth_about_a_size_is_left_open() -> None:
-    size = range_of_node(node_of("Shape"), [None], np.array([2]))
+    size = range_of_node(node_of("Shape"), [INPUT], np.array([2]))
 
     assert range_of_node(node_of("Less", 2), [size, range_of(100)], np.array(True)) == Range(low=0, high=1)
 
 
 def test_rounding_does_not_hide_a_size() -> None:
     """A size plus 1e10 is 1e10 in single precision, for small sizes only."""
-    size = range_of_node(node_of("Shape"), [None], np.array([2]))
+    size = range_of_node(node_of("Shape"), [INPUT], np.array([2]))
     real = range_of_node(node_of("Cast"), [size], np.float32(2))
     large = range_of(np.float32(1e10))
     total = range_of_node(node_of("Add", 2), [real, large], np.float32(2) + np.float32(1e10))
@@ -112,7 +115,7 @@ def test_rounding_does_not_hide_a_size() -> None:
 
 
 def test_a_size_that_a_short_type_does_not_hold_has_no_range() -> None:
-    size = range_of_node(node_of("Shape"), [None], np.array([2]))
+    size = range_of_node(node_of("Shape"), [INPUT], np.array([2]))
 
     assert range_of_node(node_of("Cast"), [size], np.int8(2)) is None
 
@@ -120,6 +123,33 @@ def test_a_size_that_a_short_type_does_not_hold_has_no_range() -> None:
 @pytest.mark.parametrize("factor", [2**59, 2**33])
 def test_a_size_times_a_large_number_may_overflow(factor: int) -> None:
     """At 16 words, 2^59 times their number is negative in int64."""
-    size = range_of_node(node_of("Shape"), [None], np.array([2]))
+    size = range_of_node(node_of("Shape"), [INPUT], np.array([2]))
 
     assert range_of_node(node_of("Mul", 2), [size, range_of(factor)], np.array([2 * factor])) is None
+
+
+def test_what_may_be_empty_may_have_no_element_at_some_size() -> None:
+    """A sum of no ones is 0, and a size may be 0, where a part that a size cuts may be empty."""
+    part = np.ones(5, np.int64)  # of a Slice, whose range is not known
+    one = range_of(1)
+    picked = range_of_node(node_of("Gather", 2), [one, None], part)
+    chosen = range_of_node(node_of("Where", 3), [range_of(True), one, None], part)
+
+    for each in (picked, chosen):
+        assert each is not None
+        assert not each.is_filled
+        total = range_of_node(node_of("ReduceSum"), [each], np.array(5))
+        assert total is not None
+        assert total.low == 0
+        assert range_of_node(node_of("ReduceMax"), [each], np.array(1)) is None
+    size = range_of_node(node_of("Shape"), [None], np.array([5]))
+    assert size is not None
+    assert size.low == 0
+
+
+def test_what_overflows_has_no_range() -> None:
+    """5e36 times 69 is infinite in single precision, and 0 times that is no number."""
+    size = range_of_node(node_of("Shape"), [INPUT], np.array([2]))
+    real = range_of_node(node_of("Cast"), [size], np.float32(2))
+
+    assert range_of_node(node_of("Mul", 2), [real, range_of(np.float32(5e36))], np.float32(1e37)) is None

@@ -418,6 +418,148 @@ def decision_in_a_function(model: onnx.ModelProto) -> str:
     )
 
 
+def double_if(model: onnx.ModelProto, *nodes: onnx.NodeProto) -> str:
+    """Add the output to itself if `truth`, which the nodes make."""
+    return add_behind(
+        model,
+        *length(model),
+        *nodes,
+        helper.make_node("Cast", ["truth"], ["factor"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["before", "factor"], ["more"]),
+    )
+
+
+def part_from_the_length_on(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Return nodes that cut a table of 64 zeros at the length, as `part`: beyond, it is empty."""
+    table, end = store(model, "table", np.zeros(64, np.int64)), store(model, "end", np.array([64]))
+    return [helper.make_node("Slice", [table, "n_shape", end], ["part"])]
+
+
+def ones_that_may_be_none(model: onnx.ModelProto) -> str:
+    """Double it where no ones are left to count."""
+    one = store(model, "one", np.array([1]))
+    return double_if(
+        model,
+        *part_from_the_length_on(model),
+        helper.make_node("Gather", [one, "part"], ["ones"]),
+        helper.make_node("ReduceSum", ["ones"], ["count"]),
+        helper.make_node("Less", ["count", one], ["truth"]),
+    )
+
+
+def choice_of_none(model: onnx.ModelProto) -> str:
+    one, true = store(model, "one", np.array([1])), store(model, "true", np.array([True]))
+    return double_if(
+        model,
+        *part_from_the_length_on(model),
+        helper.make_node("Where", [true, one, "part"], ["ones"]),
+        helper.make_node("ReduceSum", ["ones"], ["count"]),
+        helper.make_node("Less", ["count", one], ["truth"]),
+    )
+
+
+def size_of_none(model: onnx.ModelProto) -> str:
+    return double_if(
+        model,
+        *part_from_the_length_on(model),
+        helper.make_node("Size", ["part"], ["count"]),
+        helper.make_node("Less", ["count", store(model, "one", np.array(1))], ["truth"]),
+    )
+
+
+def nothing_times_infinity(model: onnx.ModelProto) -> str:
+    """Double it where the length times 5e36 is infinite: 0 times that is not less than 1."""
+    large, zero, one = (store(model, f"of {each:g}", np.float32(each)) for each in (5e36, 0, 1))
+    return double_if(
+        model,
+        helper.make_node("Cast", ["n"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["real", large], ["product"]),
+        helper.make_node("Mul", ["product", zero], ["nothing"]),
+        helper.make_node("Less", ["nothing", one], ["is_less"]),
+        helper.make_node("Not", ["is_less"], ["truth"]),
+    )
+
+
+def count_of_truths(model: onnx.ModelProto) -> str:
+    """Double it where there are more than 500 words that have a place."""
+    zero, most = store(model, "zero", np.array(0)), store(model, "most", np.array(500))
+    return double_if(
+        model,
+        helper.make_node("ArgMax", ["before"], ["places"], axis=-1),
+        helper.make_node("Less", ["places", zero], ["never"]),
+        helper.make_node("Not", ["never"], ["always"]),
+        helper.make_node("Cast", ["always"], ["ones"], to=TensorProto.INT64),
+        helper.make_node("ReduceSum", ["ones"], ["count"], keepdims=0),
+        helper.make_node("Greater", ["count", most], ["truth"]),
+    )
+
+
+def truths_of_places(model: onnx.ModelProto) -> str:
+    """The same, with the constant first."""
+    zero, most = store(model, "zero", np.array(0)), store(model, "most", np.array(500))
+    return double_if(
+        model,
+        helper.make_node("ArgMax", ["before"], ["places"], axis=-1),
+        helper.make_node("LessOrEqual", [zero, "places"], ["always"]),
+        helper.make_node("Cast", ["always"], ["ones"], to=TensorProto.INT64),
+        helper.make_node("ReduceSum", ["ones"], ["count"], keepdims=0),
+        helper.make_node("Greater", ["count", most], ["truth"]),
+    )
+
+
+def truth_of_a_size(model: onnx.ModelProto) -> str:
+    """Double it where a part of the table is empty, by its size as a truth value."""
+    return double_if(
+        model,
+        *part_from_the_length_on(model),
+        helper.make_node("Shape", ["part"], ["count"]),
+        helper.make_node("Cast", ["count"], ["is_some"], to=TensorProto.BOOL),
+        helper.make_node("Not", ["is_some"], ["truth"]),
+    )
+
+
+def decision_in_a_branch(model: onnx.ModelProto) -> str:
+    """Decide by the length in a branch that is always taken."""
+
+    def branch(name: str) -> onnx.GraphProto:
+        least = helper.make_node("Constant", [], [f"{name}_least"], value_int=64)
+        decision = helper.make_node("Greater", ["n", f"{name}_least"], [f"{name}_truth"])
+        output = helper.make_tensor_value_info(f"{name}_truth", TensorProto.BOOL, [])
+        return helper.make_graph([least, decision], name, [], [output])
+
+    true = store(model, "true", np.array(True))
+    bodies = {"then_branch": branch("then"), "else_branch": branch("else")}
+    return double_if(model, helper.make_node("If", [true], ["truth"], **bodies))
+
+
+def order_by_the_length(model: onnx.ModelProto) -> str:
+    """Take the second of two outputs, twice the first, where a part of the table is empty."""
+    zero, one, two = (store(model, f"at {each}", np.array([each])) for each in (0, 1, 2))
+    return put_before_the_output(
+        model,
+        *length(model),
+        *part_from_the_length_on(model),
+        helper.make_node("Slice", ["part", zero, one], ["first"]),
+        helper.make_node("Shape", ["first"], ["count"]),
+        helper.make_node("Sub", [one, "count"], ["at"]),
+        helper.make_node("Cast", [two], ["twice"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["before", zero], ["alone"]),
+        helper.make_node("Mul", ["alone", "twice"], ["doubled"]),
+        helper.make_node("Concat", ["alone", "doubled"], ["both"], axis=0),
+        helper.make_node("Gather", ["both", "at"], ["chosen"], axis=0),
+        helper.make_node("Squeeze", ["chosen", zero], ["last"]),
+    )
+
+
+def put_before_the_output(model: onnx.ModelProto, *nodes: onnx.NodeProto) -> str:
+    """Let the last node make the output; the nodes may read `before`, which was the output."""
+    name = model.graph.output[0].name
+    next(node for node in model.graph.node if name in node.output).output[0] = "before"
+    nodes[-1].output[0] = name
+    model.graph.node.extend(nodes)
+    return name
+
+
 def nothing_over_nothing(model: onnx.ModelProto) -> str:
     """Multiply by id / id: 1 for every word except id 0, which gives NaN."""
     name = model.graph.output[0].name
@@ -480,6 +622,15 @@ def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> Non
         length_beyond_64,
         decision_in_a_function,
         triangle_by_the_length,
+        ones_that_may_be_none,
+        choice_of_none,
+        size_of_none,
+        nothing_times_infinity,
+        count_of_truths,
+        truths_of_places,
+        truth_of_a_size,
+        decision_in_a_branch,
+        order_by_the_length,
         nothing_over_nothing,
         function_of_another_name,
     ],

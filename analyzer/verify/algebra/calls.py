@@ -445,7 +445,7 @@ def _pad(a: Algebra, input: Value, pad: Any, mode: str = "constant", value: Any 
         found = a.cut(found, cuts)
         widths = [(max(f, 0), max(b, 0)) for f, b in widths]
     inside = np.pad(np.ones(shape_of(found), bool), widths)
-    padded = a.move(found, lambda each: np.pad(each, widths))
+    padded = a.pad(found, widths)
     fill = 0 if value is None else value
     return padded if not fill else a.where(inside, padded, _array(fill))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -70,6 +71,11 @@ _DATA = {"ConstantOfShape": 0, "EyeLike": 0, "Expand": 1, "Reshape": 1, "Slice":
 """Number of inputs that give the numbers of the result, where the others give its shape."""
 _NEUTRAL = {"Add": 0, "Sub": 0, "Sum": 0, "Mul": 1, "Div": 1, "Pow": 1}
 """Number that changes nothing as an operand, by operator."""
+_CHANGING: Mapping[str, Collection[int]] = {
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Pad"), (1,)),
+    **dict.fromkeys(("MatMul", "Gemm", "Clip", "Max", "Min"), range(256)),
+}
+"""Slots of other operands that may change nothing, beside real numbers: an order, widths of 0, a matrix, a bound."""
 _SHAPING = frozenset({"Reshape", "Expand"})
 """Operators that change a shape by sizes alone, with the same or repeated elements."""
 _MOST_NODES = 200_000
@@ -483,50 +489,53 @@ class File(Mutable, dict=True):
         that is known although its input is not, such as a triangle of zeros, may be another at others.
         """
         outputs = [name for name in node.outputs if name]
+        op_type = node.op_type if node.is_standard else ""  # in another domain a name says nothing
+        for name in () if depth else outputs:
+            self._ranges.pop(name, None)
         first = operands[0] if operands else None
-        is_drawn = isinstance(first, (Field, Factored))
-        if is_drawn and not _is_empty(first) and any(map(_is_empty, results)):
+        if isinstance(first, (Field, Factored)) and not _is_empty(first) and any(map(_is_empty, results)):
             self._decide(node, depth)
-        if node.op_type in _SIZES:
-            self._sized.update(outputs)
+        if not self._counted.isdisjoint(node.inputs[: _DATA.get(op_type)]) or op_type in _SIZES:
             self._counted.update(outputs)
-            self._is_fixed(node, operands, results, depth)
-            return
-        if not self._counted.isdisjoint(node.inputs[: _DATA.get(node.op_type)]):
-            self._counted.update(outputs)
-        is_decided = not self._decided.isdisjoint(node.inputs)
+        is_decided = op_type not in _SIZES and not self._decided.isdisjoint(node.inputs)
         is_by_group = any(isinstance(each, (Rows, Stretch)) for each in results)
-        if all(map(is_known, values_of(results))) and not is_by_group:
-            is_sized = not self._sized.isdisjoint(node.inputs)
-            if is_sized:
-                self._sized.update(outputs)
-                is_decided = is_decided or self._is_deciding(node, operands)
-            is_decided = is_decided or (is_drawn and node.op_type not in _ALWAYS_KNOWN)
-            is_fixed = (is_sized or is_decided) and self._is_fixed(node, operands, results, depth)
-            if is_decided and not is_fixed:
+        if is_by_group or not all(map(is_known, values_of(results))):
+            if (is_decided and op_type not in _SHAPING) or self._is_idle(node, operands, depth):
+                self._decide(node, depth)
+            return
+        is_drawn = op_type not in _ALWAYS_KNOWN and any(
+            isinstance(each, (Field, Factored)) for each in operands
+        )
+        is_sized = op_type in _SIZES or not self._sized.isdisjoint(node.inputs)
+        if is_sized or is_drawn:
+            self._sized.update(outputs)
+        if is_sized or is_decided or is_drawn:
+            is_fixed = not depth and self._is_fixed(node, operands, results)
+            is_deciding = is_drawn or (op_type not in _SIZES and self._is_deciding(node, operands))
+            if is_decided or (is_deciding and not is_fixed):
                 self._decided.update(outputs)
-        elif (is_decided and node.op_type not in _SHAPING) or self._is_idle(node, operands):
-            self._decide(node, depth)
 
     def _is_fixed(
-        self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None], depth: int
+        self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None]
     ) -> bool:
         """Whether a known result is one number at any sizes, such as the truth of a mask that hides nothing."""
-        if depth or len(results) != 1:
-            return False  # names in a function may stand for other values as well
+        if len(results) != 1:
+            return False
         found = range_of_node(node, [*map(self._range, node.inputs, operands)], results[0])
-        self._ranges.pop(node.outputs[0], None)
         if found is not None:
             self._ranges[node.outputs[0]] = found
         return found is not None and found.is_one_number
 
     def _range(self, name: str, value: Value | None) -> Range | None:
+        """Return the range of a value of the main graph; sizes of the graph's inputs are positive."""
         if name in self._sized or name in self._decided:
             return self._ranges.get(name)
-        if isinstance(value, Field):
-            is_counted = value.kind == "truth" or value.is_place  # neither is ever negative
-            return Range(low=0, high=1 if value.kind == "truth" else MOST) if is_counted else None
-        return range_of(value) if value is not None and is_known(value) else None
+        if not isinstance(value, Field):
+            return range_of(value) if value is not None and is_known(value) else None
+        is_input = name in self.inputs
+        if value.kind == "truth" or value.is_place:
+            return Range(0.0, 1.0 if value.kind == "truth" else MOST, is_input)
+        return Range(-math.inf, math.inf) if is_input else None
 
     @cached_property
     def _makers(self) -> Mapping[str, Node]:
@@ -534,32 +543,39 @@ class File(Mutable, dict=True):
         return {name: node for node in self.ledger.model.graphs[0].nodes for name in node.outputs if name}
 
     def _numbers(self, name: str) -> Any:
-        """Return the numbers of a value of the main graph; None if it is not known."""
+        """Return the numbers of a value of the main graph; None if it is not known, or depends on sizes."""
         value = self.values.get(name)
-        return np.asarray(value) if value is not None and is_known(value) else None
+        if value is None or not is_known(value) or name in self._sized or name in self._decided:
+            return None
+        return np.asarray(value)
 
-    def _is_idle(self, node: Node, operands: Sequence[Value | None]) -> bool:
-        """Whether a number made of sizes changes nothing: at other sizes, a polynomial that is 0 at these may."""
+    def _is_idle(self, node: Node, operands: Sequence[Value | None], depth: int) -> bool:
+        """Whether a number made of sizes may change nothing at these sizes only, as a polynomial that is 0 at them."""
         neutral = _NEUTRAL.get(node.op_type)
-        names = [name for name in node.inputs if name]
-        return neutral is not None and any(
-            name in self._counted
-            and is_known(value)
-            and bool((np.asarray(value) == neutral).all())
-            and not (name in self._ranges and self._ranges[name].is_one_number)
-            for name, value in zip(names, operands, strict=True)
-        )
+        for slot, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
+            if name not in self._counted or not is_known(value):
+                continue
+            if not depth and name in self._ranges and self._ranges[name].is_one_number:
+                continue
+            if neutral is not None and bool((np.asarray(value) == neutral).all()):
+                return True
+            is_real = any(isinstance(each, Field) and each.kind == "real" for each in operands)
+            if is_real and slot in _CHANGING.get(node.op_type, ()):
+                return True
+        return False
 
     def _is_deciding(self, node: Node, operands: Sequence[Value | None]) -> bool:
         """Whether a node may turn a size into a decision: a comparison, a cut to integers, a row of a stored table."""
         if node.op_type == "Cast":
             value = operands[0] if operands else None
-            return is_known(value) and np.asarray(value).dtype.kind == "f" and not _is_real_type(node)
+            kind = np.asarray(value).dtype.kind if is_known(value) else ""
+            is_truth = node.integers.get("to") == DType.BOOL
+            return (kind != "b" and is_truth) or (kind == "f" and not _is_real_type(node))
         if node.op_type == "Gather":  # the size of one axis, among those of all
             return node.inputs[0] not in self._sized
         if node.op_type == "Trilu":  # its diagonal decides
             return any(name in self._sized for name in node.inputs[1:])
-        return node.op_type not in _SMOOTH
+        return not node.is_standard or node.op_type not in _SMOOTH
 
     def _decide(self, node: Node, depth: int) -> None:
         if depth:
@@ -619,6 +635,7 @@ class File(Mutable, dict=True):
             name: value for name, value in zip(graph.inputs, arguments, strict=False) if value is not None
         }
         self._graph(graph, scope, depth + 1)
+        self._carry_marks(graph.outputs, node.outputs)
         return [scope.get(name) for name in graph.outputs]
 
     def _choose(
@@ -634,7 +651,13 @@ class File(Mutable, dict=True):
             raise UnknownError("an If with a result that has the name of a value outside")
         inner = dict(scope)
         self._graph(body, inner, depth + 1)
+        self._carry_marks(body.outputs, node.outputs)
         return [inner.get(name) for name in body.outputs]
+
+    def _carry_marks(self, inner: Sequence[str], outer: Sequence[str]) -> None:
+        """Note of a node's results what is noted of those of its body: that they are sizes, or rounded."""
+        for names in (self._sized, self._counted, self._decided, self._inexact):
+            names.update(own for own, name in zip(outer, inner, strict=False) if own and name in names)
 
 
 def _is_count(node: Node, scope: Mapping[str, Value]) -> bool:

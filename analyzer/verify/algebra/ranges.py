@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.model import Node
-from analyzer.records import Frozen
+from analyzer.records import Frozen, replace
 
 MOST = 2.0**31 - 1
 """Largest size of an axis; with a bound, an overflow at larger sizes is seen."""
@@ -18,10 +18,12 @@ _MOST_ELEMENTS = 2.0**40
 
 
 class Range(Frozen):
-    """Bounds of the numbers of a tensor that is never empty; truth values are 0 and 1."""
+    """Bounds of the numbers of a tensor; truth values are 0 and 1."""
 
     low: float
     high: float
+    is_filled: bool = True
+    """Whether the tensor has an element at any sizes."""
 
     @property
     def is_one_number(self) -> bool:
@@ -49,20 +51,28 @@ def range_of_node(node: Node, operands: Sequence[Range | None], result: Any) -> 
     if own is None or not node.is_standard:
         return None
     element = np.asarray(result).dtype
-    found = own if node.op_type == "ConstantOfShape" and _is_filled(operands) else None
+    found = own if node.op_type == "ConstantOfShape" else None
     if node.op_type in _RULES:
         found = _RULES[node.op_type](operands)
     if found is None:
         return None
+    is_filled = _is_filled(node, operands)
     if node.op_type == "Cast" and element.kind == "b":
-        return _truth(not found.low <= 0 <= found.high, found.low == found.high == 0)
+        truth = _truth(not found.low <= 0 <= found.high, found.low == found.high == 0)
+        return replace(truth, is_filled=is_filled)
     low, high = _round(found.low, element), _round(found.high, element)
-    return Range(low=low, high=high) if low <= own.low and own.high <= high else None
+    is_finite = math.isfinite(low) and math.isfinite(high)  # else it may overflow, to NaN in the end
+    return Range(low, high, is_filled) if is_finite and low <= own.low and own.high <= high else None
 
 
-def _is_filled(operands: Sequence[Range | None]) -> bool:
-    """Whether the last operand is a shape, or numbers of repetitions, that leave no axis empty."""
-    return bool(operands) and operands[-1] is not None and operands[-1].low >= 1
+def _is_filled(node: Node, operands: Sequence[Range | None]) -> bool:
+    """Whether a node's result has an element at any sizes."""
+    if node.op_type in ("Shape", "Size", "Range", "ReduceSum"):
+        return True  # of a sum of nothing too
+    if node.op_type in _REPEATING:
+        shape = operands[-1]
+        return shape is not None and shape.low >= 1 and all(each and each.is_filled for each in operands)
+    return all(each and each.is_filled for each in (operands[:1] if node.op_type in _OF_FIRST else operands))
 
 
 def _round(end: float, element: np.dtype[Any]) -> float:
@@ -70,7 +80,7 @@ def _round(end: float, element: np.dtype[Any]) -> float:
     if element.kind == "f":
         with np.errstate(over="ignore"):
             return float(element.type(end))
-    if element.kind == "b":
+    if element.kind == "b" or not math.isfinite(end):
         return end
     kept = np.iinfo(element)
     return float(math.trunc(end)) if abs(end) < _EXACT and kept.min <= end <= kept.max else math.nan
@@ -78,6 +88,12 @@ def _round(end: float, element: np.dtype[Any]) -> float:
 
 _EXACT = 2.0**53
 """Bound of the integers that a Python float holds."""
+
+_MOVING = ("Identity", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_OF_FIRST = frozenset({*_MOVING, "ReduceMax", "ReduceMin"})
+"""Operators whose result has an element if the first input has one."""
+_REPEATING = ("ConstantOfShape", "Expand", "Tile")
+"""Operators whose last input is a shape, or how often elements are repeated."""
 
 _Operands = Sequence[Range | None]
 _Rule = Callable[[_Operands], Range | None]
@@ -91,10 +107,6 @@ def _known(count: int, rule: Callable[..., Range | None]) -> _Rule:
         return rule(*needed) if needed and None not in needed else None
 
     return apply
-
-
-def _repeat(operands: _Operands) -> Range | None:
-    return operands[0] if _is_filled(operands) else None
 
 
 def _count(start: Range, limit: Range, step: Range) -> Range | None:
@@ -157,21 +169,28 @@ def _choose(operands: _Operands) -> Range | None:
 
 
 def _total(terms: Range) -> Range:
-    """Return the range of a sum of one or more numbers."""
-    return Range(
-        low=min(terms.low, terms.low * _MOST_ELEMENTS), high=max(terms.high, terms.high * _MOST_ELEMENTS)
-    )
+    """Return the range of a sum of numbers, of at least one if there are any."""
+    low, high = min(terms.low, terms.low * _MOST_ELEMENTS), max(terms.high, terms.high * _MOST_ELEMENTS)
+    return Range(low, high) if terms.is_filled else Range(min(low, 0.0), max(high, 0.0))
+
+
+def _extreme(elements: Range) -> Range | None:
+    return elements if elements.is_filled else None
+
+
+def _sizes(most: float) -> _Rule:
+    def apply(operands: _Operands) -> Range:
+        is_filled = operands[0] is not None and operands[0].is_filled
+        return Range(1.0 if is_filled else 0.0, most)
+
+    return apply
 
 
 _RULES: Mapping[str, _Rule] = {
-    "Shape": lambda _: Range(low=1, high=MOST),
-    "Size": lambda _: Range(low=1, high=_MOST_ELEMENTS),
-    **dict.fromkeys(
-        ("Identity", "Flatten", "Gather", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
-        _known(1, lambda one: one),
-    ),
-    **dict.fromkeys(("ReduceMax", "ReduceMin"), _known(1, lambda one: one)),
-    **dict.fromkeys(("Expand", "Tile"), _repeat),
+    "Shape": _sizes(MOST),
+    "Size": _sizes(_MOST_ELEMENTS),
+    **dict.fromkeys((*_MOVING, "Expand", "Tile", "Gather"), _known(1, lambda one: one)),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _known(1, _extreme)),
     "Abs": _known(1, _absolute),
     "Add": _known(2, _add),
     "And": _known(2, _smallest),
@@ -193,4 +212,4 @@ _RULES: Mapping[str, _Rule] = {
     "Sub": _known(2, lambda one, other: _add(one, _negate(other))),
     "Where": _choose,
 }
-"""Operator -> the range of its result, by those of its inputs, which are not empty; nor is the result."""
+"""Operator -> the range of its result, by those of its inputs."""

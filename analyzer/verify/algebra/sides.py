@@ -660,6 +660,8 @@ def _is_idle(step: Step) -> bool:
 
 def known_operations_of(step: Step) -> Iterator[object]:
     """Yield an operation with each known number, or slice, that it takes."""
+    if step.name == "pad":
+        yield step.name, tuple(step.args[1])
     sizes = shape_of(step.args[0]) if step.args and hasattr(step.args[0], "shape") else ()
     for slot, arg in enumerate(step.args):
         if isinstance(arg, np.ndarray):
@@ -670,7 +672,8 @@ def known_operations_of(step: Step) -> Iterator[object]:
                 least = np.where(least <= _LOWEST, -np.inf, least) + 0.0  # two forms of a mask
             sized = tuple(size for size in least.shape if size != 1)
             place = slot if step.name == "where" else None
-            yield step.name, place, arg.dtype.kind, sized, least.astype(np.float64).tobytes()
+            made = print_of(step.value) if step.name == "take" else None  # any table has a first row
+            yield step.name, place, arg.dtype.kind, sized, least.astype(np.float64).tobytes(), made
         elif isinstance(arg, list) and arg and isinstance(arg[0], slice):
             yield step.name, tuple(part.indices(size) for part, size in zip(arg, sizes, strict=False))
 

@@ -384,6 +384,10 @@ class Algebra(Mutable):
             return Field(np.ascontiguousarray(moved(self._dense(value).elements)), value.kind)
         return np.asarray(moved(np.asarray(value)))
 
+    def pad(self, value: Value, widths: Sequence[tuple[int, int]]) -> Value:
+        """Add zeros before and after the elements of each axis."""
+        return self.move(value, lambda each: np.pad(each, widths))
+
     def permute(self, value: Value, axes: Sequence[int]) -> Value:
         """Permute the axes."""
         if isinstance(value, Factored):

@@ -50,7 +50,20 @@ def _mapped(value: Any, other: Callable[[Any], Any]) -> Any:
 _DONE = (
     *("add", "negate", "subtract", "multiply", "invert", "divide", "raise_to", "matmul", "sum", "mean"),
     *("function", "gathered", "ordered", "where", "compare", "invert_truth", "combine", "greatest", "least"),
-    *("clamp", "cast", "symmetric", "move", "permute", "reshape", "take", "pick", "cut", "expand", "concat"),
+    *(
+        "clamp",
+        "cast",
+        "symmetric",
+        "move",
+        "pad",
+        "permute",
+        "reshape",
+        "take",
+        "pick",
+        "cut",
+        "expand",
+        "concat",
+    ),
 )
 
 
