@@ -27,16 +27,19 @@ _MOST_NUMBERS = 65_536
 """Largest number of elements that are recorded of a constant, such as a table of positions that is no buffer."""
 
 
-def record_calls(program: torch.export.ExportedProgram) -> Calls:
-    """Return the calls of a program, in order.
+def without_writes(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return the functional form of a program that writes into values; others, and where torch fails, unchanged.
 
-    A program that mutates values is first replaced by its functional form.
+    The names of its values differ from those of the program, so all records of a program must be made from one form.
     """
     if any(is_writing(node) for node in program.graph.nodes):
-        with contextlib.suppress(
-            Exception
-        ):  # torch may raise anything; then the record keeps the calls that mutate
+        with contextlib.suppress(Exception):  # torch may raise anything; then the records keep the writes
             program = program.run_decompositions({})
+    return program
+
+
+def record_calls(program: torch.export.ExportedProgram) -> Calls:
+    """Return the calls of a program, in order; of one that writes into values, pass the functional form."""
     if len(program.graph.nodes) > _MOST_CALLS:
         return Calls(note=f"more than {_MOST_CALLS:,} calls")
     return _Recording(program).record()

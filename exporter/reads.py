@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from analyzer.manifest import Calls, Manifest, Unreached
-from exporter.calls import record_calls
+from exporter.calls import record_calls, without_writes
 from exporter.inputs import ExampleInputs, forward_names
 from exporter.nodes import operator_name
 from exporter.program import SHAPED, Program, evaluate_program, merge_programs
@@ -63,14 +63,15 @@ def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
         program = open_regions(program)
     reached = _reached_placeholders(program.graph)
     signature = program.graph_signature
+    functional = without_writes(program)
     return Reads(
         parameters=frozenset(
             name for node, name in signature.inputs_to_parameters.items() if node in reached
         ),
         buffers=frozenset(name for node, name in signature.inputs_to_buffers.items() if node in reached),
         trace="exported-program",
-        program=evaluate_program(program),
-        calls=(record_calls(program),),
+        program=evaluate_program(functional),
+        calls=(record_calls(functional),),
     )
 
 

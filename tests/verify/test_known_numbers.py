@@ -396,6 +396,22 @@ class Grid(torch.nn.Module):
     def forward(self, x):
         h = torch.tanh(self.first(x)) * 0.7
         return self.last((h - self.grid[:-1]) / (self.grid[1:] - self.grid[:-1]))
+class Resized(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(16, 8)
+    def forward(self, x):
+        image = self.first(x)[:, None]
+        return self.last(torch.nn.functional.interpolate(image, size=(6, 16), mode="bilinear")[:, 0])
+class Written(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.register_buffer("steps", torch.arange(8) * 0.3 + 0.1)
+    def forward(self, x):
+        h = self.first(x)
+        h.mul_(2.5)
+        return self.last(h + torch.arange(x.shape[1])[:, None] * self.steps)
 def build(kind):
     torch.manual_seed(0)
     return kind().eval(), (torch.randn(2, 6, 8),)
@@ -405,6 +421,10 @@ def turned():
     return build(Turned)
 def grid():
     return build(Grid)
+def resized():
+    return build(Resized)
+def written():
+    return build(Written)
 """
 
 
@@ -415,7 +435,7 @@ def buffers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "buffers.py").write_text(BUFFERS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for name in ("masked", "turned", "grid"):
+        for name in ("masked", "turned", "grid", "resized", "written"):
             done = run_here("export", f"buffers:{name}", "-o", name, "--static", "--quiet")
             assert done.returncode == 0, done.stderr
     return folder
@@ -472,6 +492,8 @@ def keep(_: onnx.ModelProto) -> None:
         ("turned", put_number(0.7, 0.6), 1),
         ("grid", keep, 0),
         ("grid", put_number(0.7, 0.6), 1),
+        ("resized", keep, 0),
+        ("written", keep, 0),
     ],
     ids=lambda each: each.__name__ if callable(each) else None,
 )

@@ -401,7 +401,7 @@ class File(Mutable, dict=True):
                 raise UnknownError(f"more than {_MOST_NODES:,} nodes, counting those in functions")
             with np.errstate(all="ignore"):  # numbers that are known may divide by zero, as they do in a run
                 results = self._node(node, carried, scope, depth)
-            operands = [scope.get(name) for name in node.inputs if name]
+            operands = [scope.get(name) if name else None for name in node.inputs]
             self._follow_rounding(node, scope, results)
             self._follow_sizes(node, operands, results, depth)
         except UnknownError as error:
@@ -553,7 +553,7 @@ class File(Mutable, dict=True):
         """Whether a number made of sizes may change nothing at these sizes only, as a polynomial that is 0 at them."""
         neutral = _NEUTRAL.get(node.op_type)
         for slot, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
-            if name not in self._counted or not is_known(value):
+            if name not in self._counted or value is None or not is_known(value):
                 continue
             if not depth and name in self._ranges and self._ranges[name].is_one_number:
                 continue
