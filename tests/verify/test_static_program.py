@@ -721,7 +721,13 @@ CHECKPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "position-buffer": ("CLIPVisionModel", {**SIZES, **IMAGES, "projection_dim": 32}),
     "table-of-a-buffer": ("PixtralVisionModel", {**SIZES, **IMAGES}),
     "mask-of-ones": ("ASTModel", {**SIZES, "max_length": 64, "num_mel_bins": 32}),
-    "mask-of-sizes": ("LlavaModel", {"text_config": {"model_type": "llama", **SIZES, "vocab_size": 99}}),
+    "mask-of-sizes": (
+        "LlavaModel",
+        {
+            "text_config": {"model_type": "llama", **SIZES, "vocab_size": 99},
+            "vision_config": {"model_type": "clip_vision_model", **SIZES, **IMAGES},
+        },
+    ),
     "experts": (
         "OlmoeForCausalLM",
         {**SIZES, "vocab_size": 99, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2},

@@ -1,4 +1,4 @@
-"""What the numbers of a value that is made of sizes may be at any sizes: their smallest and their largest."""
+"""Smallest and largest number of a value that is made of sizes, at any sizes."""
 
 from __future__ import annotations
 
