@@ -141,6 +141,7 @@ def test_what_may_be_empty_may_have_no_element_at_some_size() -> None:
         total = range_of_node(node_of("ReduceSum"), [each], np.array(5))
         assert total is not None
         assert total.low == 0
+        assert not total.is_filled  # the sum along another axis than the empty one is empty
         assert range_of_node(node_of("ReduceMax"), [each], np.array(1)) is None
     size = range_of_node(node_of("Shape"), [None], np.array([5]))
     assert size is not None

@@ -552,15 +552,14 @@ class File(Mutable, dict=True):
     def _is_idle(self, node: Node, operands: Sequence[Value | None], depth: int) -> bool:
         """Whether a number made of sizes may change nothing at these sizes only, as a polynomial that is 0 at them."""
         neutral = _NEUTRAL.get(node.op_type)
+        is_real = any(isinstance(each, Field) and each.kind == "real" for each in operands)
+        changing = _CHANGING.get(node.op_type, ()) if is_real else ()
         for slot, (name, value) in enumerate(zip(node.inputs, operands, strict=True)):
             if name not in self._counted or value is None or not is_known(value):
                 continue
             if not depth and name in self._ranges and self._ranges[name].is_one_number:
                 continue
-            if neutral is not None and bool((np.asarray(value) == neutral).all()):
-                return True
-            is_real = any(isinstance(each, Field) and each.kind == "real" for each in operands)
-            if is_real and slot in _CHANGING.get(node.op_type, ()):
+            if slot in changing or (neutral is not None and bool((np.asarray(value) == neutral).all())):
                 return True
         return False
 

@@ -67,8 +67,8 @@ def range_of_node(node: Node, operands: Sequence[Range | None], result: Any) -> 
 
 def _is_filled(node: Node, operands: Sequence[Range | None]) -> bool:
     """Whether a node's result has an element at any sizes."""
-    if node.op_type in ("Shape", "Size", "Range", "ReduceSum"):
-        return True  # of a sum of nothing too
+    if node.op_type in ("Shape", "Size", "Range"):
+        return True
     if node.op_type in _REPEATING:
         shape = operands[-1]
         return shape is not None and shape.low >= 1 and all(each and each.is_filled for each in operands)
@@ -90,7 +90,7 @@ _EXACT = 2.0**53
 """Bound of the integers that a Python float holds."""
 
 _MOVING = ("Identity", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-_OF_FIRST = frozenset({*_MOVING, "ReduceMax", "ReduceMin"})
+_OF_FIRST = frozenset({*_MOVING, "ReduceMax", "ReduceMin", "ReduceSum"})
 """Operators whose result has an element if the first input has one."""
 _REPEATING = ("ConstantOfShape", "Expand", "Tile")
 """Operators whose last input is a shape, or how often elements are repeated."""

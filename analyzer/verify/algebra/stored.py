@@ -434,7 +434,8 @@ class Stored(Mutable, dict=True):
             element = value.dtype.to_numpy()
             if value.whole is None or element is None or value.numel != array.size:
                 continue
-            is_equal = np.allclose(decode_values(value.whole, element), array.reshape(-1), rtol=_NEAR, atol=0)
+            near = _NEAR if element.kind == "f" else 0.0
+            is_equal = np.allclose(decode_values(value.whole, element), array.reshape(-1), rtol=near, atol=0)
             if is_equal and name in self._sources(value.name):
                 found = self.values(value.name)
                 return None if found is None else self.weights.a.reshape(found, tensor.shape)
