@@ -551,6 +551,48 @@ def order_by_the_length(model: onnx.ModelProto) -> str:
     )
 
 
+def one_or_two(model: onnx.ModelProto, name: str) -> list[onnx.NodeProto]:
+    """Make a number: 1 for up to 64 words, and 2 for more."""
+    one, two, most = (store(model, f"number {each}", np.array([each])) for each in (1, 2, 64))
+    return [
+        *length(model),
+        helper.make_node("Greater", ["n", most], ["is_long"]),
+        helper.make_node("Where", ["is_long", two, one], [name]),
+    ]
+
+
+def turn_rows(model: onnx.ModelProto, *before: onnx.NodeProto) -> str:
+    """Exchange rows and columns of each word's elements, of which there are as many rows as `number` says."""
+    kept, rest = store(model, "kept", np.array([0, 0])), store(model, "rest", np.array([-1]))
+    flat = store(model, "flat", np.array([0, 0, -1]))
+    return put_before_the_output(
+        model,
+        *before,
+        helper.make_node("Concat", [kept, "number", rest], ["rows"], axis=0),
+        helper.make_node("Reshape", ["before", "rows"], ["matrices"]),
+        helper.make_node("Transpose", ["matrices"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("Reshape", ["turned", flat], ["last"]),
+    )
+
+
+def heads_by_the_length(model: onnx.ModelProto) -> str:
+    return turn_rows(model, *one_or_two(model, "number"))
+
+
+def heads_by_a_count_of_rows(model: onnx.ModelProto) -> str:
+    """The same, with the number of times that a part of the output is repeated."""
+    zero, one = store(model, "zero", np.array([0])), store(model, "one", np.array([1, 1]))
+    return turn_rows(
+        model,
+        *one_or_two(model, "first"),
+        helper.make_node("ReduceSum", ["before", zero], ["sum"], keepdims=1),
+        helper.make_node("Concat", ["first", one], ["repeats"], axis=0),
+        helper.make_node("Expand", ["sum", "repeats"], ["repeated"]),
+        helper.make_node("Tanh", ["repeated"], ["moved"]),
+        helper.make_node("Shape", ["moved"], ["number"], end=1),
+    )
+
+
 def put_before_the_output(model: onnx.ModelProto, *nodes: onnx.NodeProto) -> str:
     """Let the last node make the output; the nodes may read `before`, which was the output."""
     name = model.graph.output[0].name
@@ -631,6 +673,8 @@ def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> Non
         truth_of_a_size,
         decision_in_a_branch,
         order_by_the_length,
+        heads_by_the_length,
+        heads_by_a_count_of_rows,
         nothing_over_nothing,
         function_of_another_name,
     ],

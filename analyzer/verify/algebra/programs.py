@@ -69,6 +69,8 @@ _ALWAYS_KNOWN = frozenset(
 """Operators whose result is known though they read an activation: its size alone, or a fact of all real numbers."""
 _DATA = {"ConstantOfShape": 0, "EyeLike": 0, "Expand": 1, "Reshape": 1, "Slice": 1, "Tile": 1}
 """Number of inputs that give the numbers of the result, where the others give its shape."""
+_SHAPE = {**_DATA, "Range": 0}
+"""Number of inputs before those that give the shape of the result."""
 _NEUTRAL = {"Add": 0, "Sub": 0, "Sum": 0, "Mul": 1, "Div": 1, "Pow": 1}
 """Number that changes nothing as an operand, by operator."""
 _CHANGING: Mapping[str, Collection[int]] = {
@@ -76,8 +78,8 @@ _CHANGING: Mapping[str, Collection[int]] = {
     **dict.fromkeys(("MatMul", "Gemm", "Clip", "Max", "Min"), range(256)),
 }
 """Slots of other operands that may change nothing, beside real numbers: an order, widths of 0, a matrix, a bound."""
-_SHAPING = frozenset({"Reshape", "Expand"})
-"""Operators that change a shape by sizes alone, with the same or repeated elements."""
+_DIVIDING = frozenset({"Div", "Mod", "Sign"})
+"""Operators of which PyTorch's exporter makes the quotient of sizes that is rounded down."""
 _MOST_NODES = 200_000
 _DEEPEST = 32
 """Largest depth of nested functions."""
@@ -330,6 +332,8 @@ class File(Mutable, dict=True):
         """Those of them whose numbers are, and not their shape alone."""
         self._decided: set[str] = set()
         """Those of them that depend on a comparison or another deciding operator."""
+        self._shaped: set[str] = set()
+        """Names of values whose shape depends on such a decision."""
         self._ranges: dict[str, Range] = {}
         """Ranges of values of the main graph that are computed from sizes, where they are known."""
         self._inexact: set[str] = set()
@@ -354,7 +358,7 @@ class File(Mutable, dict=True):
         found.stand_in, found.unsupported = stand_in or self.stand_in, set(self.unsupported)
         found.is_theirs, found._inexact = self.is_theirs, self._inexact
         found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
-        found._counted, found._ranges = self._counted, dict(self._ranges)
+        found._counted, found._ranges, found._shaped = self._counted, dict(self._ranges), self._shaped
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         changed_names: set[str] = set()
@@ -497,10 +501,12 @@ class File(Mutable, dict=True):
             self._decide(node, depth)
         if not self._counted.isdisjoint(node.inputs[: _DATA.get(op_type)]) or op_type in _SIZES:
             self._counted.update(outputs)
-        is_decided = op_type not in _SIZES and not self._decided.isdisjoint(node.inputs)
+        is_decided = not (self._shaped if op_type in _SIZES else self._decided).isdisjoint(node.inputs)
+        if self._has_decided_shape(node, operands, results):
+            self._shaped.update(outputs)
         is_by_group = any(isinstance(each, (Rows, Stretch)) for each in results)
         if is_by_group or not all(map(is_known, values_of(results))):
-            if (is_decided and op_type not in _SHAPING) or self._is_idle(node, operands, depth):
+            if (is_decided and not self._is_shaping(node, depth)) or self._is_idle(node, operands, depth):
                 self._decide(node, depth)
             return
         is_drawn = op_type not in _ALWAYS_KNOWN and any(
@@ -514,6 +520,37 @@ class File(Mutable, dict=True):
             is_deciding = is_drawn or (op_type not in _SIZES and self._is_deciding(node, operands))
             if is_decided or (is_deciding and not is_fixed):
                 self._decided.update(outputs)
+
+    def _is_shaping(self, node: Node, depth: int) -> bool:
+        """Whether a node only arranges or repeats elements by decided sizes, as after a convolution with a stride."""
+        if node.op_type != "Reshape" or not node.is_standard:
+            return node.op_type == "Expand" and node.is_standard
+        waiting, seen = [node.inputs[1]], {""}
+        while waiting and not depth:
+            maker = self._makers.get(name := waiting.pop())
+            if maker is None or name in seen:
+                continue
+            seen.add(name)
+            decided = [each for each in maker.inputs if each in self._decided]
+            if not decided and maker.op_type not in _DIVIDING:
+                return False
+            waiting += decided
+        return not depth
+
+    def _has_decided_shape(
+        self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None]
+    ) -> bool:
+        """Whether the shape of a result depends on a decision, and no other activation or weight has this shape."""
+        if self._shaped.isdisjoint(node.inputs):
+            shape = node.inputs[_SHAPE[node.op_type] :] if node.op_type in _SHAPE else ()
+            return not self._decided.isdisjoint(shape)
+        others = (
+            each
+            for name, each in zip(node.inputs, operands, strict=True)
+            if isinstance(each, (Field, Factored)) and name not in self._shaped
+        )
+        shapes = {shape_of(each) for each in values_of(results)}
+        return all(shape_of(each) not in shapes for each in others)
 
     def _is_fixed(
         self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None]
@@ -628,7 +665,7 @@ class File(Mutable, dict=True):
         if depth >= _DEEPEST:
             raise UnknownError("functions nested too deeply")
         # a function is told which of its inputs are sizes, or rounded
-        for names in (self._sized, self._counted, self._decided, self._inexact):
+        for names in self._marks:
             names.update(own for own, name in zip(graph.inputs, node.inputs, strict=False) if name in names)
         scope = {
             name: value for name, value in zip(graph.inputs, arguments, strict=False) if value is not None
@@ -653,9 +690,14 @@ class File(Mutable, dict=True):
         self._carry_marks(body.outputs, node.outputs)
         return [inner.get(name) for name in body.outputs]
 
+    @property
+    def _marks(self) -> Sequence[set[str]]:
+        """Return the sets of names that a function passes on."""
+        return self._sized, self._counted, self._decided, self._shaped, self._inexact
+
     def _carry_marks(self, inner: Sequence[str], outer: Sequence[str]) -> None:
         """Note of a node's results what is noted of those of its body: that they are sizes, or rounded."""
-        for names in (self._sized, self._counted, self._decided, self._inexact):
+        for names in self._marks:
             names.update(own for own, name in zip(outer, inner, strict=False) if own and name in names)
 
 
