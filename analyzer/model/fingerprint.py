@@ -282,8 +282,10 @@ class _Walk(Mutable, dict=True):
     def _sort(self, graph: Graph) -> list[Node]:
         seen: set[str] = {*graph.inputs, *(tensor.name for tensor in graph.tensors)}
         makers = {name: node.position for node in graph.nodes for name in node.outputs if name}
-        for node in graph.nodes:
-            if any(name in makers and name not in seen for name in self._reads(node)):
+        nested = self.wiring.nested
+        for node, place in zip(graph.nodes, graph.places(), strict=True):
+            reads = self._reads(node) if place in nested else node.inputs
+            if any(name in makers and name not in seen for name in reads):
                 return self._sort_anew(graph, makers)
             seen.update(node.outputs)
         return list(graph.nodes)

@@ -166,6 +166,8 @@ def _turns_in_part(values: Reals, slack: float) -> bool:
 
     Their frequencies are zeros (transformers `modeling_rope_utils.py`, the type `proportional`), once or twice.
     """
+    if values.ndim == 1 and bool(values.all()):
+        return False  # no channel stands still
     return any(_turns_in_part_along(values, axis, slack) for axis in range(values.ndim))
 
 
@@ -309,8 +311,9 @@ def are_buckets(values: Reals) -> bool:
     >>> are_buckets(np.where(distance > 0, 16.0, 0.0) + np.abs(distance))
     True
     """
-    is_whole = bool((np.isfinite(values) & (values == np.rint(values))).all())
-    if values.ndim != 2 or min(values.shape) < 3 or not is_whole:
+    if values.ndim != 2 or min(values.shape) < 3:
+        return False
+    if not bool((np.isfinite(values) & (values == np.rint(values))).all()):
         return False
     rows, columns = values.shape
     by_distance = np.concatenate([values[::-1, 0], values[0, 1:]])  # (rows + columns - 1,)
@@ -530,14 +533,12 @@ def _is_series(factors: Reals, slack: float) -> bool:
 
 def are_slopes(values: Reals, slack: float = 2e-4) -> bool:
     """Whether a vector is ALiBi's slopes, one a head, of either sign; beyond 2^n heads, slopes in between follow."""
-    if values.ndim != 1 or values.size < 3:
+    if values.ndim != 1 or values.size < 3 or not (bool((values > 0).all()) or bool((values < 0).all())):
         return False
     power = 1 << (int(values.size).bit_length() - 1)
     first = 2.0 ** (-8 / power * np.arange(1, power + 1))
     between = 2.0 ** (-4 / power * np.arange(1, 2 * (values.size - power), 2))
-    return bool((np.abs(np.abs(values) / np.concatenate([first, between]) - 1) <= slack).all()) and (
-        bool((values > 0).all()) or bool((values < 0).all())
-    )
+    return bool((np.abs(np.abs(values) / np.concatenate([first, between]) - 1) <= slack).all())
 
 
 def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:

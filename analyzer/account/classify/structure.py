@@ -138,6 +138,7 @@ class Structure:
         self._past: dict[tuple[tuple[GraphPath, int | str], int, tuple[object, ...]], _Answers] = {}
         self._sources: dict[tuple[Place, int, str], bool] = {}
         self._before: dict[Place, Sequence[Node]] = {}
+        self._operands: dict[Place, Sequence[Node]] = {}
 
     def role(self, origin: StoredTensor | Node, tensor: StoredTensor) -> tuple[Role, str] | None:
         """Return the role that a tensor's readers give it, and the rule; None if they give none.
@@ -308,14 +309,21 @@ class Structure:
             found: dict[Place, Node] = {}
             layer = [node]
             for _ in range(_MAX_HOPS):
-                every = (source for reader in layer for source in self.wiring.producers(reader))
-                sources = itertools.islice(every, _MOST_OPERANDS)
-                new = {s.place: s for s in sources if isinstance(s, Node) and s.place not in found}
+                sources = itertools.islice(itertools.chain(*map(self._producers, layer)), _MOST_OPERANDS)
+                new = {source.place: source for source in sources if source.place not in found}
                 found.update(new)
-                if len(found) >= _MOST_BEFORE:
-                    break
                 layer = [source for source in new.values() if source.op_type in CARRIES]
+                if not layer or len(found) >= _MOST_BEFORE:
+                    break
             known = self._before[node.place] = list(found.values())[:_MOST_BEFORE]
+        return known
+
+    def _producers(self, node: Node) -> Sequence[Node]:
+        """Return the nodes that compute a node's operands."""
+        known = self._operands.get(node.place)
+        if known is None:
+            found = [source for source in self.wiring.producers(node) if isinstance(source, Node)]
+            known = self._operands[node.place] = found
         return known
 
     def is_normalized(self, node: Node, hops: int = _MAX_HOPS) -> bool:
@@ -328,15 +336,11 @@ class Structure:
         known = self._sources.get(key)
         if known is None:
             is_source, passed = _SOURCES[source_kind]
-            sources = [source for source in self.wiring.producers(node) if isinstance(source, Node)]
-            known = any(map(is_source, sources)) or (
-                hops > 1
-                and any(
-                    self._comes_from(source, hops - 1, source_kind)
-                    for source in sources
-                    if source.op_type in passed
-                )
-            )
+            sources = self._producers(node)
+            known = any(map(is_source, sources))
+            if not known and hops > 1:
+                before = [source for source in sources if source.op_type in passed]
+                known = any(self._comes_from(source, hops - 1, source_kind) for source in before)
             self._sources[key] = known
         return known
 
