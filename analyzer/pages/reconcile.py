@@ -51,7 +51,7 @@ def describe_export(document: ExportDocument) -> Page:
         subject=_subject(inner),
         title=inner.model.path,
         answer=_answer(inner),
-        tone=Tone.GOOD if inner.balanced else Tone.BAD,
+        tone=_tone(inner),
         figures=tuple(_figures(inner)),
         blocks=(files, *_blocks(inner)),
     )
@@ -65,7 +65,7 @@ def describe_reconciliation(document: ReconcileDocument) -> Page:
         subject=_subject(document),
         title=document.model.path,
         answer=_answer(document),
-        tone=Tone.GOOD if document.balanced else Tone.BAD,
+        tone=_tone(document),
         figures=tuple(_figures(document)),
         blocks=tuple(_blocks(document)),
     )
@@ -75,6 +75,18 @@ def _subject(document: ReconcileDocument) -> str:
     """Return the path of the file, and a name of PyTorch's side."""
     names = format_source(document.against)
     return f"{document.model.path}{f' against {names}' if names else ''}"
+
+
+def _tone(document: ReconcileDocument) -> Tone:
+    if not document.balanced:
+        return Tone.BAD
+    return Tone.PLAIN if _computes_otherwise(document) else Tone.GOOD
+
+
+def _computes_otherwise(document: ReconcileDocument) -> bool:
+    """Whether the file certainly computes something else than PyTorch, or than its own export."""
+    program = document.wiring.program
+    return program == "differs" or (program == "not-known" and document.reads == "differs")
 
 
 def _answer(document: ReconcileDocument) -> str:
@@ -94,13 +106,10 @@ def _answer(document: ReconcileDocument) -> str:
 
 
 def _location(document: ReconcileDocument) -> str:
-    """Return where the parameters are: in the file, or on which lines outside it."""
+    """Return where the parameters are: in the file, or on which lines outside it; and what else is known of it."""
     lines = [row.line for row in document.bridge if row.line in ("unused", "outside") and row.tensors]
-    return (
-        f"in the file or {' or '.join(lines)}, and nothing else is"
-        if lines
-        else "in the file, and nothing else is"
-    )
+    rest = "but it computes something else" if _computes_otherwise(document) else "and nothing else is"
+    return f"{' or '.join(['in the file', *lines])}, {rest}"
 
 
 def _figures(document: ReconcileDocument) -> Iterator[Figure]:

@@ -191,11 +191,15 @@ def test_another_epsilon_is_reported_and_moves_no_weight(rewritten: Callable[...
         node = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
         next(each for each in node.attribute if each.name == "epsilon").f *= 1.1
 
-    code, document = run_reconcile(rewritten(change))
+    model = rewritten(change)
+    code, document = run_reconcile(model)
 
     (found,) = (each for each in document["findings"] if each["id"] == "computes-otherwise")
     assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "differs")
     assert (found["severity"], "layer_norm (1e-12)" in found["message"]) == ("warning", True)
+    answer = " ".join(run_here("reconcile", model).stdout.split())
+    assert "parameters are in the file, but it computes something else" in answer
+    assert run_here("reconcile", model, "--strict").returncode == 1
 
 
 def test_what_has_no_known_program_is_not_reported_as_read_in_its_place(
