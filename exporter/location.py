@@ -135,7 +135,10 @@ def locate(source: str, say: Progress, *, needs_weights: bool = True) -> Locatio
 def _locate_path(source: str, path: Path) -> Location:
     if checkpoint_kind(path) is not None:
         if not (path.parent / CONFIG_FILE).is_file():
-            raise SourceError(f"{source}: no {CONFIG_FILE} is beside it to say which class holds its tensors")
+            raise SourceError(
+                f"{source}: no {CONFIG_FILE} is beside it to say which class holds its tensors; "
+                "put it there, or name module:factory"
+            )
         return Location("checkpoint", str(path.parent), has_weights=True, file=path)
     if path.is_file():
         if path.suffix != ".json":

@@ -356,7 +356,7 @@ def read_source_config(source: str, say: Progress = silent) -> dict[str, Any] | 
 
 def _check_options(options: SourceOptions) -> None:
     if options.random_weights and options.fresh_init:
-        raise UsageError("random weights and a fresh initialisation contradict each other: choose one")
+        raise UsageError("random weights and a fresh initialization contradict each other: choose one")
     if options.dtype not in DTYPES:
         raise UsageError(f"dtype {options.dtype!r} is not one of {', '.join(DTYPES)}")
 
@@ -478,7 +478,7 @@ def _build(
             model = construct(config, dtype=dtype, **trust)
         _drop_values(model)
         return model, []
-    # In float32 first: initialisation and noise round differently in half precision.
+    # In float32 first: initialization and noise round differently in half precision.
     model = construct(config, dtype=torch.float32, **trust)
     if weights == "random":
         randomize(model, options.seed, dtype)

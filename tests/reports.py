@@ -372,7 +372,7 @@ def verification(folder: Path) -> Report:
         checked=5,
         differences=(Difference(None, None, "norm", "attribute", "epsilon 1e-05", "epsilon 0.05"),),
         inputs=(Fed("x", "FLOAT", (6, 8), 0),),
-        uncovered=("other sizes than x 6x8",),
+        uncovered=("sizes other than x 6x8",),
         costs=Costs(
             weights_db=31.5,
             codes_db=40.25,

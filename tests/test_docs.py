@@ -133,3 +133,37 @@ def test_every_benchmark_and_every_target_that_measures_stands_on_its_page() -> 
     assert measuring <= set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     assert not [name for name in sorted(scripts) if name not in page]
     assert not [name for name in sorted(measuring) if f"`make {name}" not in page]
+
+
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"\d[\d,.]*\d|\d", text))
+
+
+def test_the_numbers_of_the_evidence_stand_on_the_pages_that_the_targets_write() -> None:
+    docs = documents.ROOT / "docs"
+    evidence = (docs / "evidence.md").read_text(encoding="utf-8")
+    checked = 0
+    for row in evidence.splitlines():
+        link = re.search(r"\| \[[^]]+\]\(([a-z/-]+\.md)", row)
+        if link is None:
+            continue
+        page = (docs / link[1]).read_text(encoding="utf-8")
+        known = numbers(page)
+        if link[1] == "evidence/blocks.md":
+            known.add(str(sum(int(each) for each in re.findall(r"of (\d+) files", page))))
+        elif link[1] == "cost.md":
+            exact = re.findall(r"^\| torch\.onnx[^|]*\| \d+ \| (\d+) ", page, re.MULTILINE)
+            known.add(f"{sum(map(int, exact)):,}")
+        shown = numbers("|".join(row.split("|")[1:3]))
+        assert not shown - known, (link[1], shown - known)
+        checked += len(shown)
+    assert checked > 30
+
+
+def test_the_evidence_that_the_readme_names_stands_in_the_evidence() -> None:
+    readme = (documents.ROOT / "README.md").read_text(encoding="utf-8")
+    (claim,) = re.findall(r"\[the evidence\]\(docs/evidence\.md\)\.(.*?)\n- ", readme, re.DOTALL)
+
+    evidence = (documents.ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert len(numbers(claim)) > 8
+    assert not numbers(claim) - numbers(evidence)

@@ -516,9 +516,9 @@ def test_the_comment_folds_the_findings() -> None:
         ((0, 1, 3), "✗ FAIL: 1 failed, 1 passed, 1 not evaluated"),
         ((0,), "✓ PASS: 1 passed"),
         ((0, 2), "✓ PASS: 1 passed, 1 skipped"),
-        ((0, 3), "✗ NO ANSWER, which is no PASS: 1 passed, 1 not evaluated"),
-        ((2,), "✗ NO ANSWER, which is no PASS: 0 passed, 1 skipped"),
-        ((), "✗ NO ANSWER, which is no PASS: 0 passed"),
+        ((0, 3), "✗ NO ANSWER (not a pass): 1 passed, 1 not evaluated"),
+        ((2,), "✗ NO ANSWER (not a pass): 0 passed, 1 skipped"),
+        ((), "✗ NO ANSWER (not a pass): 0 passed"),
     ],
 )
 def test_what_was_not_evaluated_is_no_pass(kept: tuple[int, ...], answer: str) -> None:
@@ -531,7 +531,7 @@ def test_what_was_not_evaluated_is_no_pass(kept: tuple[int, ...], answer: str) -
 def test_a_model_that_cannot_be_read_is_reported() -> None:
     text = render_markdown(budget(verdicts=budget().verdicts[:1], unreadable={"bert.onnx": "is a web page"}))
 
-    assert "**✗ NO ANSWER, which is no PASS: 1 passed, 1 model cannot be read**\n" in text
+    assert "**✗ NO ANSWER (not a pass): 1 passed, 1 model cannot be read**\n" in text
     assert "- **error** is a web page \\[unreadable\\]\n" in text
 
 

@@ -95,7 +95,7 @@ def test_what_nothing_reads_is_not_in_the_file_and_has_its_line(exported: Export
 
 
 @pytest.mark.parametrize("name", sampled(["bert", "resnet", "vit"], ["bert", "resnet"]))
-def test_a_fresh_initialisation_reconciles_to_zero(exported: Exports, name: str) -> None:
+def test_a_fresh_initialization_reconciles_to_zero(exported: Exports, name: str) -> None:
     files = exported(name, fresh=True).files
 
     result = reconcile_ledger(audit_model(files.model), load_manifest(files.manifest_path))
@@ -127,7 +127,7 @@ def test_a_static_export_reconciles_to_zero(exported: Exports, name: str, line: 
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
-def test_a_fresh_initialisation_by_the_legacy_exporter_reconciles_to_zero(
+def test_a_fresh_initialization_by_the_legacy_exporter_reconciles_to_zero(
     exported: Exports, name: str
 ) -> None:
     files = exported(name, via="torchscript", fresh=True).files

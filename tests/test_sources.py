@@ -358,7 +358,7 @@ def test_random_batch_norm_statistics_move_and_stay_positive(code):
     assert norm.num_batches_tracked == 0
 
 
-def test_fresh_initialisation_keeps_equal_zero_biases(config_folder):
+def test_fresh_initialization_keeps_equal_zero_biases(config_folder):
     model = resolve_source(str(config_folder), SourceOptions(fresh_init=True)).model
 
     biases = [p for name, p in model.named_parameters() if name.endswith("query.bias")]

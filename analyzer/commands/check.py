@@ -198,10 +198,10 @@ def check(
     """Is MODEL within its budgets?
 
     Budgets are the flags below and the config's [[rules]]; a flag replaces a rule
-    that limits the same side of the same metric of the whole model. MODEL is a
-    model, a folder of models, a saved JSON report, or a lake that survey has
-    written. The --baseline of a lake is an earlier lake. The exit code is 1 if a
-    rule fails, and 2 if a rule cannot be evaluated.
+    of the same kind (at most, or at least) on the same metric of the whole model.
+    MODEL is a model, a folder of models, a saved JSON report, or a lake that survey
+    has written. The --baseline of a lake is an earlier lake. The exit code is 1 if
+    a rule fails, and 2 if a rule cannot be evaluated.
     """
     load_numpy()
     from analyzer.budget.flags import override

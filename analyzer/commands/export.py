@@ -52,7 +52,7 @@ _MOST_SECONDS = 600.0
 @sourcing
 @randomizing
 @click.option(
-    "--fresh-init", is_flag=True, help="Keep the model's own initialisation: equal biases, equal gains."
+    "--fresh-init", is_flag=True, help="Keep the model's own initialization: equal biases, equal gains."
 )
 @seeding
 @click.option(

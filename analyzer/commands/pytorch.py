@@ -148,7 +148,7 @@ def require_beside(model: str) -> str:
     where = "in it" if Path(model).is_dir() else "beside it"
     raise UsageError(
         f"{model}: neither manifest.json nor config.json is {where}; "
-        "name PyTorch's side with --against SOURCE, such as weights.pt or module:factory"
+        "name PyTorch's side with --against SOURCE, such as a checkpoint folder or module:factory"
     )
 
 

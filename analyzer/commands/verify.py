@@ -332,7 +332,8 @@ def verify_source(
     report = verify_module(ledger, side, against, seeds, limits, notes, known, exchange, stamp, given_inputs)
     if lost and not report.same:
         raise UsageError(
-            f"{source}: has no weights, and {lost_names}, cannot be recovered from the file; name a SOURCE with weights"
+            f"{source}: has no weights, and {lost_names}, cannot be recovered from the file; "
+            "put its checkpoint beside the model, or name it with `verify --against`"
         )
     return _check_against_program(report, ledger, source, run)
 

@@ -205,7 +205,7 @@ class ReconcileTensor(Record, frozen=True, kw_only=True):
 
 
 class NearestMatch(Record, frozen=True, kw_only=True):
-    """PyTorch parameter that is most similar to a tensor that nothing explains."""
+    """PyTorch parameter that is most similar to a tensor that does not balance."""
 
     tensor: str
     """The stored tensor."""
@@ -214,9 +214,9 @@ class NearestMatch(Record, frozen=True, kw_only=True):
     equal: Elements
     """Number of compared elements that agree."""
     compared: Annotated[int, Meta(ge=1, extra={"unit": "elements"})]
-    """Number of elements that were compared, at some positions."""
+    """Number of elements that were compared: all, or those at some positions."""
     max_abs_error: Annotated[float, Meta(ge=0, extra={"unit": "the weights' own"})] | None
-    """Largest difference among the compared elements; null if it is not a number."""
+    """Largest difference among the compared elements; null if it is not a finite number, or unknown."""
 
 
 class ExportDocument(Head, frozen=True, kw_only=True):

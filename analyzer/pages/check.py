@@ -48,7 +48,7 @@ def describe_check(document: CheckDocument) -> Page:
 
 
 def _is_unevaluated(rule: Verdict) -> bool:
-    """Whether a rule should have been evaluated and could not be, which is no PASS."""
+    """Whether a rule should have been evaluated and could not be: no pass."""
     return rule.skipped is Skipped.NOT_EVALUATED
 
 
@@ -64,7 +64,7 @@ def _answer(document: CheckDocument) -> str:
     counts += [f"{format_count(unknown)} not evaluated"] if unknown else []
     counts += [f"{format_count(skipped - unknown)} skipped"] if skipped > unknown else []
     counts += [f"{format_many(unread, 'model')} cannot be read"] if unread else []
-    word = "FAIL" if failed else "PASS" if document.passed else "NO ANSWER, which is no PASS"
+    word = "FAIL" if failed else "PASS" if document.passed else "NO ANSWER (not a pass)"
     return f"{word}: {', '.join(counts)}"
 
 

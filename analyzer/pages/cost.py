@@ -156,7 +156,7 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
     free_axes = [axis for axis in document.axes if axis.bound is None]
     if free_axes:
         axis_names = ", ".join(f"{axis.name} ({axis.input})" for axis in free_axes)
-        sizes = ",".join(f"{axis.axis or axis.input}=N" for axis in free_axes[:2])
+        sizes = ",".join(f"{axis.axis or axis.input}=N" for axis in free_axes)
         lines = f"free axes: {axis_names}; give sizes with --shape {sizes}"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.checkpoints.statedict import BY_NAMES
-from analyzer.documents.reconcile import BridgeLine, ExportDocument, ReconcileDocument
+from analyzer.documents.reconcile import BridgeLine, ExportDocument, NearestMatch, ReconcileDocument
 from analyzer.model.content import SAMPLES
 from analyzer.pages.page import (
     Block,
@@ -296,25 +296,32 @@ def _path(graph: str, name: str) -> str:
 
 
 def _nearest(document: ReconcileDocument) -> Table:
-    """Return the table of unexplained tensors, each with its nearest parameter."""
+    """Return the table of tensors that do not balance, each with its nearest parameter."""
+    elements = {each.name: each.elements for each in document.parameters}
     rows = tuple(
-        Row(
-            (
-                each.tensor,
-                each.parameter,
-                f"{format_count(each.equal)} of {format_many(each.compared, 'element')}",
-                each.max_abs_error,
-            )
-        )
+        Row((each.tensor, each.parameter, _count_equal(each, elements.get(each.parameter)), _off_by(each)))
         for each in document.nearest
     )
     columns = (
-        Column("unexplained tensor", Kind.NAME),
+        Column("unbalanced tensor", Kind.NAME),
         Column("nearest parameter", Kind.NAME, room=9),
         Column("equal", room=9),
         Column("off by", Kind.ERROR, room=5),
     )
-    return Table(columns, rows, title="unexplained tensors")
+    return Table(columns, rows, title="unbalanced tensors")
+
+
+def _count_equal(match: NearestMatch, elements: int | None) -> str:
+    is_whole = match.compared == elements
+    whole = format_count(match.compared) if is_whole else format_many(match.compared, "position")
+    return f"{format_count(match.equal)} of {whole}"
+
+
+def _off_by(match: NearestMatch) -> Cell:
+    """Return the largest difference; infinity and NaN have none."""
+    if match.max_abs_error is None and match.equal < match.compared:
+        return Formatted(None, "not finite")
+    return match.max_abs_error
 
 
 _PARAMETERS = (

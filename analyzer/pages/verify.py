@@ -29,7 +29,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.text import format_error, format_many, format_signed_bytes
+from analyzer.text import format_doing, format_error, format_many, format_signed_bytes
 
 
 def describe_verification(document: VerifyDocument) -> Page:
@@ -72,7 +72,8 @@ def _answer(document: VerifyDocument) -> str:
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value of both sides shows the first difference"
     if not document.inputs:
-        return f"NOT COMPARED: {format_many(len(skipped), 'output')} by different operators; run them, without --static"
+        computed = format_doing(len(skipped), "output", "are")
+        return f"NOT COMPARED: {computed} computed by different operators; leave --static out to run them"
     if skipped and all(each.noise_db is not None and each.noise_db <= _DROWNED for each in skipped):
         return (
             f"NOT COMPARED: rounding alone changes {format_many(len(skipped), 'output')} beyond recognition, such as "
@@ -112,7 +113,7 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
     )
     titles = (
         Column("value", Kind.NAME),
-        Column("operator", room=5),
+        Column("made by", room=5),
         Column("in", Kind.NAME, room=3),
         *columns[1:],
     )
@@ -197,7 +198,7 @@ def _costs(costs: VerifyCosts) -> Iterator[Block]:
         error_before = "no error" if kept.before_db is None else f"{kept.before_db:.0f} dB"
         names = ", ".join(kept.modules)
         remarks.append(
-            f"estimated from single modules: with {names} in float {error_after} instead of {error_before}, {larger}"
+            f"estimated from single modules: {error_before} as it stands, {error_after} with {names} in float, {larger}"
         )
     if costs.unmeasured:
         remarks.append(f"no time was left for {format_many(costs.unmeasured, 'module')}")
@@ -228,18 +229,18 @@ def _remarks(document: VerifyDocument) -> Iterator[str]:
             yield f"{each} (reconcile shows where)"
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
-        yield f"outputs are off by {format_error(worst)} at most; rounding: what rounding alone would give"
+        yield f"outputs are off by {format_error(worst)} at most; column rounding: signal/error of rounding alone"
     if document.drift_db is not None:
         parts = []
         if document.costs is not None:
-            known = (("weights", document.costs.weights_db), ("codes", document.costs.codes_db))
-            parts = [f"{value:.0f} dB by {what}" for what, value in known if value is not None]
-        shares = f", {' and '.join(parts)}" if parts else ""
+            known = (("rounded weights", document.costs.weights_db), ("codes", document.costs.codes_db))
+            parts = [f"{what} alone {value:.0f} dB" for what, value in known if value is not None]
+        shares = f" ({', '.join(parts)})" if parts else ""
         other = "the other file" if _is_file(document.against) else "PyTorch's own weights"
-        yield f"as it is, compared with {other}: {document.drift_db:.0f} dB signal to error{shares}"
+        yield f"as the file stands, against {other}: {document.drift_db:.0f} dB signal to error{shares}"
     if document.executions is not None:
         return
-    yield "not a proof that the weights are a checkpoint's: reconcile checks that"
+    yield "this does not show that the weights are the checkpoint's: reconcile does"
 
 
 def _is_file(against: str) -> bool:

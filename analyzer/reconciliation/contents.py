@@ -391,11 +391,8 @@ class Contents(Mutable):
         if not found:
             return None
         least, layout = min(found, key=lambda item: item[0])
-        values = self.originals.values(tensor) if self.mode == "full" else None
-        array = None if values is None else self.array(entry)
-        if values is None or array is None:
-            return least or None
-        return largest_difference(layout.restore(array), values)
+        whole = self._whole(entry, tensor, layout)
+        return (least or None) if whole is None else largest_difference(*whole)
 
     def agreement(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[int, int]:
         """Return how many sampled elements agree in the best layout, and how many there are."""
@@ -403,6 +400,32 @@ class Contents(Mutable):
             self._agreement(entry, tensor, layout) for layout in layouts(tensor.shape, self.shape(entry))
         )
         return max(found, default=(0, 0))
+
+    def agreement_of_all(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[int, int]:
+        """Return how many elements agree in the layout that is best by samples, and how many there are.
+
+        The samples count if the tensor holds codes, or if not all elements are compared and at hand.
+        """
+        near = {
+            layout: self._agreement(entry, tensor, layout)
+            for layout in layouts(tensor.shape, self.shape(entry))
+        }
+        if not near:
+            return 0, 0
+        best = max(near, key=near.__getitem__)
+        whole = self._whole(entry, tensor, best) if self.encoding(entry) is None else None
+        if whole is None:
+            return near[best]
+        stored, original = (each.astype(np.float64) for each in whole)
+        return int(within(stored, original, None).sum()), original.size
+
+    def _whole(
+        self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout
+    ) -> tuple[Array, Array] | None:
+        """Return all elements, stored and original, in the original's shape; None if not all are compared."""
+        values = self.originals.values(tensor) if self.mode == "full" else None
+        array = None if values is None else self.array(entry)
+        return None if values is None or array is None else (layout.restore(array), values)
 
     def closest(self, entry: Entry, tensor: Parameter | Buffer) -> AxisLayout | None:
         """Return the layout in which an entry would hold the tensor; None if sizes differ, or several remain possible.

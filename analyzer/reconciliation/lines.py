@@ -353,9 +353,9 @@ class Nearest(Frozen):
     equal: int
     """Number of compared elements that agree."""
     compared: int
-    """Number of elements that were compared, at sampled positions."""
+    """Number of elements that were compared: all, or those at sampled positions."""
     max_abs_error: float | None
-    """Largest difference among them; None if it is not a number."""
+    """Largest difference among them; None if it is not a finite number, or unknown."""
 
 
 SAMPLED = frozenset({"sampled", "sampled-rows", "sums"})

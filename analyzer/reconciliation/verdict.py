@@ -389,7 +389,12 @@ def _nearest_of(books: Books, entry: Entry) -> Nearest | None:
         rank = (-equal, float("inf") if largest is None else largest)
         if best is None or rank < best[0]:
             best = (rank, candidate)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    nearest = best[1]
+    parameter = next(each for each in candidates if each.name == nearest.name)
+    equal, compared = books.contents.agreement_of_all(entry, parameter)
+    return replace(nearest, equal=equal, compared=compared)
 
 
 # the computation with the weights

@@ -1598,7 +1598,7 @@ class Bench:
             alike.setdefault(sizes, []).append(name)
         tried = "; ".join(f"{sizes} of {', '.join(names)}" for sizes, names in alike.items())
         if tried:
-            yield f"other {'inputs' if self.read_inputs else 'sizes'} than {tried}"
+            yield f"{'inputs' if self.read_inputs else 'sizes'} other than {tried}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"

@@ -471,7 +471,7 @@ def test_text_says_what_rounding_costs_beside_the_other_file(files: dict[str, Pa
     lines = run_here("verify", files["int8"], "--against", files["float"], "--seed", "0").stdout
 
     assert "computes the same" in lines.splitlines()[1]
-    assert "as it is, compared with the other file: " in lines
+    assert "as the file stands, against the other file: " in lines
     assert "PyTorch" not in lines
 
 

@@ -268,7 +268,9 @@ def read_any_report(path: Path | str) -> dict[str, Any]:
     """
     document = _parse(path)
     if not isinstance(document, dict) or (document.get("schema_version"), "command" in document) != (1, True):
-        raise UsageError(f"{path}: not a report of onnxledger in JSON, of schema version 1")
+        raise UsageError(
+            f"{path}: not a report of onnxledger in JSON, of schema version 1; write one with -o report.json"
+        )
     if schema_name(document) not in set(SCHEMAS) - _NO_REPORTS:
         command = printable_name(str(document["command"]))
         raise UsageError(f"{path}: a report of {command!r}, which cannot be compared or shown beside another")

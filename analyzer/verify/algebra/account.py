@@ -255,7 +255,7 @@ class _Account(Mutable):
             )
             for state in self.states
         ]
-        yield f"not proven: other sizes than {' and '.join(dict.fromkeys(sizes))}"
+        yield f"not proven: sizes other than {' and '.join(dict.fromkeys(sizes))}"
         left = left_out(self.before.graph, self.before.calls)
         decided = [name for name in self.decided_by if name not in left]
         if decided:
