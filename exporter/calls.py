@@ -17,6 +17,7 @@ from torch import fx
 from analyzer.manifest import Call, Calls, ProgramConstant, ProgramInput
 from analyzer.model.content import encode_values
 from analyzer.model.dtypes import DType
+from exporter.dtypes import TORCH_DTYPES, dtype_of
 from exporter.nodes import is_writing, module_of, operator_name
 from exporter.program import CHECKS
 
@@ -83,7 +84,7 @@ class _Recording:
             leaf = found.get(node.name)
             shape = tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else tuple(map(_hint, value.shape))
             axes = tuple(map(_axis, value.shape))
-            yield node.name, ProgramInput(node.name, _dtype(value), shape, _numbers(leaf), axes)
+            yield node.name, ProgramInput(node.name, dtype_of(value), shape, _numbers(leaf), axes)
 
     def _call(self, node: fx.Node) -> Call:
         return Call(
@@ -100,7 +101,7 @@ class _Recording:
         if isinstance(value, (list, tuple)):
             return [self._argument(each) for each in value]
         if isinstance(value, torch.dtype):
-            return {"dtype": _dtype_name(value)}
+            return {"dtype": TORCH_DTYPES.get(value, DType.UNDEFINED).name}
         if isinstance(value, float) and not math.isfinite(value):
             return {"number": str(value)}
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -116,35 +117,12 @@ class _Recording:
             if node.name not in self.recorded:
                 tensor = self.program.constants.get(self.constants[node.name])
                 shape = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else ()
-                kind = _dtype(tensor) if isinstance(tensor, torch.Tensor) else DType.FLOAT
+                kind = dtype_of(tensor) if isinstance(tensor, torch.Tensor) else DType.FLOAT
                 self.recorded[node.name] = ProgramConstant(
                     node.name, kind, shape, _numbers(tensor, whole=False)
                 )
             return {"constant": node.name}
         return {"value": node.name}
-
-
-def _dtype(tensor: torch.Tensor) -> DType:
-    return DType[_dtype_name(tensor.dtype)]
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return _DTYPES.get(dtype, "UNDEFINED")
-
-
-_DTYPES = {
-    torch.float32: "FLOAT",
-    torch.float64: "DOUBLE",
-    torch.float16: "FLOAT16",
-    torch.bfloat16: "BFLOAT16",
-    torch.int64: "INT64",
-    torch.int32: "INT32",
-    torch.int16: "INT16",
-    torch.int8: "INT8",
-    torch.uint8: "UINT8",
-    torch.bool: "BOOL",
-    torch.complex64: "COMPLEX64",
-}
 
 
 def _hint(size: Any) -> Any:

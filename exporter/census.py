@@ -43,43 +43,11 @@ from analyzer.model.content import (
     sample,
 )
 from analyzer.model.dtypes import DType, is_exact
+from exporter.dtypes import AS_INTEGERS, dtype_of
 from exporter.program import Program
 from exporter.reads import Reads
 
 # tensors in memory
-
-TORCH_DTYPES: Mapping[torch.dtype, DType] = {
-    torch.float32: DType.FLOAT,
-    torch.float16: DType.FLOAT16,
-    torch.bfloat16: DType.BFLOAT16,
-    torch.float64: DType.DOUBLE,
-    torch.uint8: DType.UINT8,
-    torch.int8: DType.INT8,
-    torch.int16: DType.INT16,
-    torch.int32: DType.INT32,
-    torch.int64: DType.INT64,
-    torch.uint16: DType.UINT16,
-    torch.uint32: DType.UINT32,
-    torch.uint64: DType.UINT64,
-    torch.bool: DType.BOOL,
-    torch.complex64: DType.COMPLEX64,
-    torch.complex128: DType.COMPLEX128,
-    torch.float8_e4m3fn: DType.FLOAT8E4M3FN,
-    torch.float8_e4m3fnuz: DType.FLOAT8E4M3FNUZ,
-    torch.float8_e5m2: DType.FLOAT8E5M2,
-    torch.float8_e5m2fnuz: DType.FLOAT8E5M2FNUZ,
-    torch.float8_e8m0fnu: DType.FLOAT8E8M0,
-}
-
-AS_INTEGERS = {
-    torch.bfloat16: torch.int16,
-    torch.float8_e4m3fn: torch.uint8,
-    torch.float8_e4m3fnuz: torch.uint8,
-    torch.float8_e5m2: torch.uint8,
-    torch.float8_e5m2fnuz: torch.uint8,
-    torch.float8_e8m0fnu: torch.uint8,
-}
-"""Types that torch can pass to numpy only as integers of the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +61,7 @@ class TensorWeights:
         tensor = self.tensors.get(name)
         if tensor is None or tensor.device.type == "meta" or tensor.layout is not torch.strided:
             return None
-        element = TORCH_DTYPES.get(tensor.dtype, DType.UNDEFINED).to_numpy()
+        element = dtype_of(tensor).to_numpy()
         if element is None:
             return None
         plain = tensor.detach().cpu().resolve_conj().resolve_neg()
@@ -222,7 +190,7 @@ def with_program(manifest: Manifest, program: Program, salt: str | None = None) 
             name=f"{PROGRAM}{value.name}",
             expression=value.expression,
             shape=() if tensor is None else tuple(tensor.shape),
-            dtype=DType.UNDEFINED if tensor is None else _dtype(tensor),
+            dtype=DType.UNDEFINED if tensor is None else dtype_of(tensor),
             parameters=tuple(sorted({first[name] for name in value.parameters if name in first})),
             origins=tuple(dict.fromkeys(first.get(name, f"{PROGRAM}{name}") for name in value.origins)),
             is_read=value.is_read,
@@ -328,7 +296,7 @@ def _tables(model: nn.Module) -> set[int]:
 
 
 def _row_digests(tensor: torch.Tensor) -> str | None:
-    if tensor.ndim < 2 or not tensor.numel() or not _has_data(tensor) or _dtype(tensor) is DType.UNDEFINED:
+    if tensor.ndim < 2 or not tensor.numel() or not _has_data(tensor) or dtype_of(tensor) is DType.UNDEFINED:
         return None
     rows = tensor.numel() // tensor.shape[-1]
     return encode_values(row_digests(_array(tensor))) if rows <= _TABLE_ROWS else None
@@ -343,7 +311,7 @@ def _parameter(tied: Tied, is_table: bool, evidence: bool) -> Parameter:
     return Parameter(
         name=tied.names[0],
         shape=tuple(tensor.shape),
-        dtype=_dtype(tensor),
+        dtype=dtype_of(tensor),
         trainable=tensor.requires_grad,
         tied=tied.names[1:],
         content=_content(tensor) if evidence else None,
@@ -357,7 +325,7 @@ def _buffer(tied: Tied, model: nn.Module, evidence: bool) -> Buffer:
     return Buffer(
         name=tied.names[0],
         shape=tuple(tied.tensor.shape),
-        dtype=_dtype(tied.tensor),
+        dtype=dtype_of(tied.tensor),
         persistent=any(
             leaf not in model.get_submodule(owner)._non_persistent_buffers_set
             for owner, _, leaf in (name.rpartition(".") for name in tied.names)
@@ -365,10 +333,6 @@ def _buffer(tied: Tied, model: nn.Module, evidence: bool) -> Buffer:
         tied=tied.names[1:],
         content=_content(tied.tensor) if evidence else None,
     )
-
-
-def _dtype(tensor: torch.Tensor) -> DType:
-    return TORCH_DTYPES.get(tensor.dtype, DType.UNDEFINED)
 
 
 def _has_data(tensor: torch.Tensor) -> bool:
@@ -384,7 +348,7 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 def _content(tensor: torch.Tensor) -> Content | None:
-    if not _has_data(tensor) or _dtype(tensor) is DType.UNDEFINED:
+    if not _has_data(tensor) or dtype_of(tensor) is DType.UNDEFINED:
         return None
     array = _array(tensor)
     return Content(
@@ -392,7 +356,7 @@ def _content(tensor: torch.Tensor) -> Content | None:
         digest_transposed=digest_transposed(array) if array.ndim == 2 else None,
         constant_filled=is_constant_filled(array),
         samples="",
-        casts={t.name: cast_digest(array, t) for t in _casts(_dtype(tensor))},
+        casts={t.name: cast_digest(array, t) for t in _casts(dtype_of(tensor))},
     )
 
 
@@ -445,7 +409,7 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
     values: dict[str, str] = {}
     tensors = itertools.chain(model.named_parameters(), model.named_buffers())
     for name, tensor in tensors:
-        if 1 < tensor.numel() <= _WHOLE and _has_data(tensor) and _dtype(tensor).to_numpy() is not None:
+        if 1 < tensor.numel() <= _WHOLE and _has_data(tensor) and dtype_of(tensor).to_numpy() is not None:
             values[name] = encode_values(_array(tensor))
     vectors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
     vectors |= dict(model.named_buffers(remove_duplicate=False))

@@ -44,9 +44,7 @@ from analyzer.checkpoints.statedict import (
 )
 from analyzer.errors import SourceError, UsageError
 from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter
-from analyzer.model.dtypes import DType
 from exporter.census import (
-    TORCH_DTYPES,
     TensorWeights,
     group_ties,
     named_tensors,
@@ -55,6 +53,7 @@ from exporter.census import (
     with_reads,
 )
 from exporter.classes import find_class, first_line, load_config, require_transformers
+from exporter.dtypes import dtype_of
 from exporter.engines import reads_again
 from exporter.inputs import Axes, ExampleInputs, forward_names, untried_inputs
 from exporter.program import Program
@@ -115,10 +114,7 @@ def _unpacked(tensors: dict[str, torch.Tensor], folder: Path, notes: list[str]) 
     Raises:
         SourceError: the weights would take too much memory; a description by names does without them.
     """
-    described = {
-        name: (TORCH_DTYPES.get(tensor.dtype, DType.UNDEFINED), tuple(tensor.shape))
-        for name, tensor in tensors.items()
-    }
+    described = {name: (dtype_of(tensor), tuple(tensor.shape)) for name, tensor in tensors.items()}
     packed = find_packed(described, read_quantization(folder))
     if not packed:
         return tensors
@@ -514,7 +510,7 @@ def _distinct_tensors(tensors: Mapping[str, torch.Tensor]) -> list[NamedTensor]:
     return [
         NamedTensor(
             name=tied.names[0],
-            dtype=TORCH_DTYPES.get(tied.tensor.dtype, DType.UNDEFINED),
+            dtype=dtype_of(tied.tensor),
             shape=tuple(tied.tensor.shape),
             tied=tied.names[1:],
         )

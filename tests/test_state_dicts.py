@@ -25,7 +25,8 @@ pytest.importorskip("transformers")
 from safetensors.torch import save_file  # noqa: E402  after the skip
 
 from exporter import SourceOptions, census_source, resolve_source, take_census  # noqa: E402
-from exporter.census import TORCH_DTYPES, TensorWeights, weights_of  # noqa: E402
+from exporter.census import TensorWeights, weights_of  # noqa: E402
+from exporter.dtypes import TORCH_DTYPES  # noqa: E402
 from exporter.quiet import quiet  # noqa: E402
 
 pytestmark = pytest.mark.export

@@ -96,11 +96,14 @@ def _axes(value: Value, dim: Any) -> list[int]:
 
 def _kind(dtype: DType) -> tuple[str, Any]:
     found = dtype.to_numpy()
-    if found is None:
-        return "f", np.float32
-    if found.kind == "f" and found.itemsize < 4:
+    if dtype not in _REALS and (found is None or found.kind not in "biu"):
+        raise UnknownError(f"a cast to {dtype.name}")
+    if found is None or (found.kind != "b" and found.kind not in "iu" and found.itemsize < 4):
         return "f", np.float32
     return found.kind, found
+
+
+_REALS = frozenset({DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16})
 
 
 def _cast(a: Algebra, value: Value, dtype: DType | None) -> Value:
@@ -188,7 +191,10 @@ def _to(a: Algebra, input: Value, *args: Any, dtype: Any = None, **_: Any) -> An
 @_operator("type_as")
 def _type_as(a: Algebra, input: Value, other: Value) -> Any:
     if isinstance(other, (Field, Factored, Coded)):
-        return a.cast(input, {"real": "f", "whole": "i", "truth": "b"}[other.kind], np.float32)
+        return a.cast(
+            input,
+            *{"real": ("f", np.float32), "whole": ("i", np.int64), "truth": ("b", np.bool_)}[other.kind],
+        )
     return a.cast(input, other.dtype.kind, other.dtype)
 
 
@@ -229,9 +235,14 @@ def _transpose(a: Algebra, input: Value, dim0: int, dim1: int) -> Value:
     return a.permute(input, order)
 
 
-@_operator("t", "numpy_T", "mT")
+@_operator("t", "numpy_T")
 def _t(a: Algebra, input: Value) -> Value:
-    return _transpose(a, input, 0, 1) if len(shape_of(input)) == 2 else input
+    return a.permute(input, list(range(len(shape_of(input))))[::-1])
+
+
+@_operator("mT")
+def _matrix_transpose(a: Algebra, input: Value) -> Any:
+    return _transpose(a, input, -2, -1)
 
 
 @_operator("permute")
@@ -430,7 +441,12 @@ def _triangle(upper: bool) -> Callable[..., Any]:
 OPERATORS["tril"], OPERATORS["triu"] = _triangle(False), _triangle(True)
 
 
-@_operator("pad", "constant_pad_nd")
+@_operator("constant_pad_nd")
+def _constant_pad(a: Algebra, input: Value, pad: Any, value: Any = 0) -> Any:
+    return _pad(a, input, pad, value=value)
+
+
+@_operator("pad")
 def _pad(a: Algebra, input: Value, pad: Any, mode: str = "constant", value: Any = None) -> Value:
     rank = len(shape_of(input))
     pairs = [(int(pad[at]), int(pad[at + 1])) for at in range(0, len(pad), 2)]
@@ -1022,7 +1038,7 @@ def _log_softmax(a: Algebra, input: Value, dim: int, *_: Any, **__: Any) -> Valu
 
 @_operator("logsumexp")
 def _logsumexp(a: Algebra, input: Value, dim: Any, keepdim: bool = False) -> Value:
-    return a.function("log", a.sum(a.function("exp", input), _axes(input, dim), keeps=keepdim))
+    return layers.log_of_sum(a, input, _axes(input, dim), keeps=keepdim)
 
 
 @_operator("sum")
@@ -1554,11 +1570,18 @@ def _conv_transpose(
 
 
 def _enough(
-    value: Value, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
+    value: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    dilation: Sequence[int] | None = None,
 ) -> list[tuple[int, int]]:
     """Return pads on both sides; more at the end where partial windows count (`ceil_mode`)."""
     found = []
-    for size, width, jump, pad in zip(shape_of(value)[-len(kernel) :], kernel, stride, padding, strict=True):
+    shape, steps = shape_of(value)[-len(kernel) :], dilation or [1] * len(kernel)
+    for size, length, jump, pad, step in zip(shape, kernel, stride, padding, steps, strict=True):
+        width = (length - 1) * step + 1
         rest = (size + 2 * pad - width) % jump
         more = jump - rest if ceil_mode and rest else 0
         last = (size + 2 * pad - width + more) // jump * jump
@@ -1579,8 +1602,9 @@ def _max_pool(
     rank = len(shape_of(input)) - 2
     kernel = _spatial(kernel_size, rank)
     jumps = _spatial(stride, rank) if stride else kernel
-    pads = _enough(input, kernel, jumps, _spatial(padding, rank), ceil_mode)
-    return layers.max_pool(a, input, kernel, jumps, pads, _spatial(dilation, rank))
+    steps = _spatial(dilation, rank)
+    pads = _enough(input, kernel, jumps, _spatial(padding, rank), ceil_mode, steps)
+    return layers.max_pool(a, input, kernel, jumps, pads, steps)
 
 
 @_operator("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -1628,7 +1652,8 @@ def _nearest(
         size = shape_of(input)[2 + at]
         count = int(output_size[at]) if output_size else math.floor(size * float(scales[at]))
         by = 1 / float(scales[at]) if scales else size / count
-        index = np.minimum(np.floor(np.arange(count) * by).astype(np.int64), size - 1)
+        places = np.arange(count, dtype=np.float32) * np.float32(by)  # as torch computes them
+        index = np.minimum(np.floor(places).astype(np.int64), size - 1)
         found = a.take(found, index, 2 + at)
     return found
 
@@ -1683,8 +1708,10 @@ for _names, _word in (
     _comparison(_names, _word)
 
 
-def _connective(names: Sequence[str], connective: str) -> None:
+def _connective(names: Sequence[str], connective: str, *, is_logical: bool = False) -> None:
     def compute(a: Algebra, input: Any, other: Any) -> Any:
+        if is_logical:
+            return a.combine(connective, *(a.cast(_array(each), "b", np.bool_) for each in (input, other)))
         if _plain(input, other):
             return {"and": input & other, "or": input | other, "xor": input ^ other}[connective]
         return a.combine(connective, _array(input), _array(other))
@@ -1693,12 +1720,17 @@ def _connective(names: Sequence[str], connective: str) -> None:
         OPERATORS[name] = compute
 
 
-_connective(("__and__", "bitwise_and", "logical_and", "and_"), "and")
-_connective(("__or__", "bitwise_or", "logical_or", "or_"), "or")
-_connective(("__xor__", "bitwise_xor", "logical_xor"), "xor")
+for _connected in ("and", "or", "xor"):
+    _connective((f"__{_connected}__", f"bitwise_{_connected}", f"{_connected}_"), _connected)
+    _connective((f"logical_{_connected}",), _connected, is_logical=True)
 
 
-@_operator("bitwise_not", "logical_not")
+@_operator("logical_not")
+def _logical_not(a: Algebra, input: Value) -> Any:
+    return a.invert_truth(a.cast(input, "b", np.bool_))
+
+
+@_operator("bitwise_not")
 def _not(a: Algebra, input: Value) -> Any:
     if is_known(input) and np.asarray(input).dtype.kind != "b":
         return np.invert(np.asarray(input))

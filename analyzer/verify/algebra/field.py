@@ -307,6 +307,8 @@ class Numbers:
         self._sorted: list[float] = []
         self._halves: dict[float, float] = {}
         self._made: dict[tuple[float, bool, int], int] = {}
+        self._met: set[float] = set()
+        """Masks of both sides."""
         self._masks: set[float] = set()
         """Registered numbers that are masks, and those that were factors."""
         self._factors: set[float] = set()
@@ -370,7 +372,17 @@ class Numbers:
             is_mask |= (size >= _ABSORBING) & ~np.isin(array, known)
         if is_half and self._masks:
             is_mask |= np.isin(np.abs(array), _CLIPPED)
+        if is_mask.any():
+            self._met.update(np.unique(np.asarray(array)[is_mask]).tolist())
         return bool((is_mask & (array > 0)).any()), bool((is_mask & (array < 0)).any())
+
+    @property
+    def has_several_masks(self) -> bool:
+        """Whether masks above all numbers, or those below, are several numbers."""
+        return (
+            len({each for each in self._met if each > 0}) > 1
+            or len({each for each in self._met if each < 0}) > 1
+        )
 
     def _one(self, value: float, is_new: bool, is_long: bool, is_half: bool, prime: int) -> int:
         exact = value

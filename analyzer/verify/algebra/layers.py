@@ -13,6 +13,7 @@ from analyzer.records import Frozen
 from analyzer.verify.algebra.field import key_of, mixed, product
 from analyzer.verify.algebra.values import (
     Algebra,
+    Array,
     Factored,
     Field,
     UnknownError,
@@ -186,7 +187,7 @@ class _Ring(Frozen):
 def _padded(a: Algebra, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
     if not any(any(pair) for pair in pads):
         return value
-    return a.move(value, lambda each: np.pad(each, [(0, 0), (0, 0), *pads]))
+    return a.pad(value, [(0, 0), (0, 0), *pads])
 
 
 def windows(
@@ -307,6 +308,16 @@ def convolve_back(
     parts = tuple(slice(first, size - last) for (first, last), size in zip(pads, whole, strict=True))
     output = ring.made(found[(..., *parts)])
     return output if bias is None else a.add(output, a.reshape(bias, (1, -1, *(1 for _ in kernel))))
+
+
+def log_of_sum(a: Algebra, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
+    """Return log(sum(exp(x))); the largest of known numbers is taken out of the sum, which would be infinite."""
+    if not is_known(value):
+        return a.function("log", a.sum(a.function("exp", value), axes, keeps=keeps))
+    array, axis = np.asarray(value), tuple(axes)
+    largest = array.max(axis, keepdims=True)
+    found: Array = np.log(np.exp(array - largest).sum(axis, keepdims=True)) + largest
+    return found if keeps else found.squeeze(axis)
 
 
 def max_pool(

@@ -375,7 +375,6 @@ for _name, _call_name in {
     "Sub": "sub",
     "Mul": "mul",
     "Mish": "mish",
-    "PRelu": "",
     "Identity": "clone",
     "Equal": "eq",
     "Less": "lt",
@@ -952,16 +951,6 @@ def _refuse_overflow(name: str, array: Array, axes: tuple[int, ...]) -> None:
         raise UnknownError(f"{name} of {array.dtype} beyond its largest number")
 
 
-def _log_of_sum(a: Algebra, value: Value, axes: list[int], keeps: bool) -> Value:
-    """Return log(sum(exp(x))); the largest of known numbers is taken out of the sum, which would be infinite."""
-    if not is_known(value):
-        return a.function("log", a.sum(a.function("exp", value), axes, keeps=keeps))
-    array, axis = np.asarray(value), tuple(axes)
-    largest = array.max(axis, keepdims=True)
-    found: Array = np.log(np.exp(array - largest).sum(axis, keepdims=True)) + largest
-    return found if keeps else found.squeeze(axis)
-
-
 _reduction("ReduceSum", lambda o, v, axes, keeps: o.a.sum(v, axes, keeps=keeps))
 _reduction("ReduceMean", lambda o, v, axes, keeps: o.a.mean(v, axes, keeps=keeps))
 _reduction("ReduceSumSquare", lambda o, v, axes, keeps: o.a.sum(o.a.multiply(v, v), axes, keeps=keeps))
@@ -969,7 +958,7 @@ _reduction(
     "ReduceL2", lambda o, v, axes, keeps: o.a.function("sqrt", o.a.sum(o.a.multiply(v, v), axes, keeps=keeps))
 )
 _reduction("ReduceL1", lambda o, v, axes, keeps: o.a.sum(o.a.function("abs", v), axes, keeps=keeps))
-_reduction("ReduceLogSumExp", lambda o, v, axes, keeps: _log_of_sum(o.a, v, axes, keeps))
+_reduction("ReduceLogSumExp", lambda o, v, axes, keeps: layers.log_of_sum(o.a, v, axes, keeps=keeps))
 _reduction("ReduceMax", lambda o, v, axes, keeps: calls.OPERATORS["amax"](o.a, v, axes, keeps))
 _reduction("ReduceMin", lambda o, v, axes, keeps: calls.OPERATORS["amin"](o.a, v, axes, keeps))
 _reduction("ReduceProd", lambda o, v, axes, keeps: calls.OPERATORS["prod"](o.a, v, axes, keeps))
@@ -1158,8 +1147,10 @@ def _recurrent(
     if len(names) != len(usual) * count or not _BENDING.issuperset(names):
         raise UnknownError(f"operator {o.node.op_type} with activations {requested}")
     functions = [recurrent.activation(name) for name in names]
-    if (limit := o.real("clip", 0)) > 0:  # limits the input of each function
-        functions = [_clipped(each, limit) for each in functions]
+    if o.real("clip", 0) > 0:
+        raise UnknownError(
+            f"operator {o.node.op_type} with clip, which onnxruntime applies otherwise than ONNX"
+        )
 
     def reorder_gates(value: Value) -> Value:
         parts = recurrent.gates(a, value, len(order), 0)
@@ -1187,10 +1178,6 @@ def _recurrent(
 
 
 _BENDING = frozenset({"sigmoid", "tanh", "relu"})
-
-
-def _clipped(function: recurrent.Activation, limit: float) -> recurrent.Activation:
-    return lambda a, value: function(a, a.clamp(value, number(-limit), number(limit)))
 
 
 @_plain("LSTM")
@@ -1258,9 +1245,9 @@ def _max_pool(o: Operation) -> Any:
     kernel = o.integer_list("kernel_shape")
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
     if o.integer("ceil_mode", 0):
-        if any(first != last for first, last in pads) or any(step != 1 for step in dilations):
+        if any(first != last for first, last in pads):
             raise UnknownError("MaxPool over partial windows")
-        pads = calls._enough(o.at(0), kernel, strides, [pair[0] for pair in pads], True)
+        pads = calls._enough(o.at(0), kernel, strides, [pair[0] for pair in pads], True, dilations)
     return layers.max_pool(o.a, o.at(0), kernel, strides, pads, dilations)
 
 
@@ -1307,15 +1294,15 @@ def _resize(o: Operation) -> Value:
     has_scales = o.maybe(2) is not None and math.prod(shape_of(o.at(2))) > 0
     if has_scales and not is_known(o.at(2)):
         raise UnknownError("Resize with sizes that depend on weights or inputs")
-    scales = [float(each) for each in np.asarray(o.at(2))] if has_scales else None
+    scales = list(np.asarray(o.at(2), np.float32)) if has_scales else None
     sizes = (
         o.numbers(3)
-        if scales is None
-        else [math.floor(shape[n] * s) for n, s in zip(axes, scales, strict=True)]
+        if scales is None  # onnxruntime multiplies in single precision
+        else [int(np.float32(shape[n]) * s) for n, s in zip(axes, scales, strict=True)]
     )
     found = o.at(0)
     for place, (axis, length) in enumerate(zip(axes, sizes, strict=True)):
-        scale = length / shape[axis] if scales is None else scales[place]
+        scale = length / shape[axis] if scales is None else float(scales[place])
         if interpolation.coordinates == "align_corners" and length != shape[axis] * scale:
             # By ONNX's definition corners are those of a length that is no integer; onnxruntime rounds it.
             raise UnknownError("Resize with align_corners to a length that is not an integer")
@@ -1488,6 +1475,8 @@ def _multi_head(o: Operation) -> Value:
         parts.append(o.a.permute(per_head, (0, 2, 1, 3)))
     by = o.real("scale", 0.0) or 1 / math.sqrt(shape_of(parts[0])[-1])
     causal = bool(o.integer("unidirectional", 0))
+    if causal and shape_of(parts[0])[2] != shape_of(parts[1])[2]:
+        raise UnknownError("causal MultiHeadAttention with more or fewer keys than queries")
     made = layers.attention(o.a, parts[0], parts[1], parts[2], o.maybe(5), by, causal=causal)
     joined = o.a.permute(made, (0, 2, 1, 3))
     return o.a.reshape(joined, (*shape_of(joined)[:2], -1))

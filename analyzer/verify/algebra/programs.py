@@ -543,7 +543,8 @@ class File(Mutable, dict=True):
         """Whether the shape of a result depends on a decision, and no other activation or weight has this shape."""
         if self._shaped.isdisjoint(node.inputs):
             shape = node.inputs[_SHAPE[node.op_type] :] if node.op_type in _SHAPE else ()
-            return not self._decided.isdisjoint(shape)
+            is_whole = node.op_type == "Expand" and self._keeps_sizes(shape[0])
+            return not (is_whole or self._decided.isdisjoint(shape))
         others = (
             each
             for name, each in zip(node.inputs, operands, strict=True)
@@ -551,6 +552,22 @@ class File(Mutable, dict=True):
         )
         shapes = {shape_of(each) for each in values_of(results)}
         return all(shape_of(each) not in shapes for each in others)
+
+    def _keeps_sizes(self, name: str) -> bool:
+        """Whether a shape is sizes, with 1 for each -1: torch.onnx writes `expand` so, and -1 would be an error."""
+        choice = self._makers.get(name)
+        if choice is None or choice.op_type != "Where":
+            return False
+        truth, one, sizes = choice.inputs
+        equal = self._makers.get(truth)
+        if equal is None or equal.op_type != "Equal" or equal.inputs[0] != sizes:
+            return False
+        return self._is_number(equal.inputs[1], -1) and self._is_number(one, 1)
+
+    def _is_number(self, name: str, number: float) -> bool:
+        """Whether each element of a value of the main graph is this number, at any sizes."""
+        found = self._range(name, self.values.get(name))
+        return found is not None and found.low == found.high == number
 
     def _is_fixed(
         self, node: Node, operands: Sequence[Value | None], results: Sequence[Value | None]

@@ -30,31 +30,35 @@ class Interpolation(Frozen):
 def resize(
     a: Algebra, value: Value, axis: int, count: int, scale: float, interpolation: Interpolation
 ) -> Value:
-    """Resize an axis to `many` elements, scaled by `scale`.
+    """Resize an axis to `count` elements, scaled by `scale`.
 
     Raises:
         UnknownError: the interpolation is not supported.
     """
     size = shape_of(value)[axis]
-    places = _coordinates(size, count, scale, interpolation.coordinates)
     if interpolation.mode == "nearest":
-        return a.take(value, _nearest(places, size, interpolation.nearest), axis)
+        near = _coordinates(
+            size, count, scale, interpolation.coordinates, np.float32
+        )  # as onnxruntime computes them
+        return a.take(value, _nearest(near, size, interpolation.nearest), axis)
+    places = _coordinates(size, count, scale, interpolation.coordinates, np.float64)
     shares = _shares(places, size, interpolation)  # (count, size)
     order = [at for at in range(len(shape_of(value))) if at != axis] + [axis]
     made = a.matmul(a.permute(value, order), a.dense(shares.T) if hasattr(value, "kind") else shares.T)
     return a.permute(made, list(np.argsort(order)))
 
 
-def _coordinates(size: int, count: int, scale: float, mode: str) -> Array:
-    at = np.arange(count, dtype=np.float64)
+def _coordinates(size: int, count: int, factor: float, mode: str, dtype: type[np.floating[Any]]) -> Array:
+    at: Array = np.arange(count, dtype=dtype)
+    scale = dtype(factor)
     if mode == "half_pixel" or (mode == "pytorch_half_pixel" and count > 1):
-        return (at + 0.5) / scale - 0.5
+        return np.asarray((at + 0.5) / scale - 0.5)
     if mode == "pytorch_half_pixel":
         return at * 0
     if mode == "asymmetric":
-        return at / scale
+        return np.asarray(at / scale)
     if mode == "align_corners":
-        return at * (size - 1) / (count - 1) if count > 1 else at * 0
+        return np.asarray(at * (size - 1) / (count - 1) if count > 1 else at * 0)
     raise UnknownError(f"Resize with coordinate_transformation_mode {mode}")
 
 

@@ -517,7 +517,7 @@ class State(Mutable, dict=True):
     def is_output_same(self, name: str, theirs: str) -> bool:
         """Whether an output equals the program's, in every element."""
         found, expected = self.file.values.get(name), self.drawing.program.value(theirs)
-        return found is not None and expected is not None and self.a.same(found, expected)
+        return found is not None and expected is not None and self.a.is_output_same(found, expected)
 
     @cached_property
     def equal_outputs(self) -> frozenset[str]:

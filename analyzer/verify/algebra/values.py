@@ -342,6 +342,24 @@ class Algebra(Mutable):
                 found |= _ABOVE * above | _BELOW * below
         return found
 
+    def _require_one_mask(self, masks: int) -> None:
+        """Raise an error if a result depends on the number that a mask is, and the sides have several such numbers.
+
+        The lowest finite number and minus infinity are one element, and the same in a softmax. They are not in a
+        comparison with each other.
+        """
+        if masks and self.numbers.has_several_masks:
+            raise UnknownError("a comparison of masks that are several numbers")
+
+    def is_output_same(self, one: Value, other: Value) -> bool:
+        """Whether two values are equal as results: also in the numbers that are their masks."""
+        for value in (one, other):
+            if is_known(value) and np.asarray(value).dtype.kind == "f" and np.isnan(np.asarray(value)).any():
+                is_both = is_known(other) and is_known(one)
+                return is_both and bool(np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True))
+        is_plain = not (self._masks(one, other) and self.numbers.has_several_masks)
+        return is_plain and self.same(one, other)
+
     def same(self, one: Value, other: Value) -> bool:
         """Whether two values are equal, in shape and in every element."""
         if shape_of(one) != shape_of(other):
@@ -385,8 +403,9 @@ class Algebra(Mutable):
         return np.asarray(moved(np.asarray(value)))
 
     def pad(self, value: Value, widths: Sequence[tuple[int, int]]) -> Value:
-        """Add zeros before and after the elements of each axis."""
-        return self.move(value, lambda each: np.pad(each, widths))
+        """Add zeros before and after the elements of each axis; they are no masks."""
+        found = self.move(value, lambda each: np.pad(each, widths))
+        return replace(found, shown=None) if isinstance(found, Field) and found.shown is not None else found
 
     def permute(self, value: Value, axes: Sequence[int]) -> Value:
         """Permute the axes."""
@@ -478,6 +497,11 @@ class Algebra(Mutable):
         return self.move(
             value, lambda each: np.broadcast_to(each, np.broadcast_shapes(each.shape, tuple(shape)))
         )
+
+    def _spread(self, value: Value, *others: Value) -> Value:
+        """Return a value in the shape that it has with others; itself if that is its own."""
+        shape = np.broadcast_shapes(shape_of(value), *map(shape_of, others))
+        return value if shape == shape_of(value) else self.expand(value, shape)
 
     def concat(self, values: Sequence[Value], axis: int) -> Value:
         """Concatenate values along an axis."""
@@ -656,6 +680,7 @@ class Algebra(Mutable):
                 return np.power(a, b) if a.dtype.kind == "f" or (b >= 0).all() else np.power(_float(a), b)
         if is_known(exponent) and np.asarray(exponent).size == 1:
             number = float(np.asarray(exponent).reshape(-1)[0])
+            value = self._spread(value, value, exponent)
             if number < 0 and _is_real(value):
                 return self.invert(self.raise_to(value, np.asarray(-number, np.float32)))
             if number.is_integer() and 0 <= number <= 64:
@@ -763,6 +788,8 @@ class Algebra(Mutable):
                 known = (np.asarray(value) if keeps else _float(value) for value in values)
                 return np.asarray(real(*known, *settings))
         first = values[0]
+        if name == "isinf":
+            self._require_one_mask(self._masks(first))
         if name == "log" and isinstance(first, Field) and first.total_of is not None:
             return self._log_of_total(*first.total_of)
         key = key_of(name, settings, self.prime)
@@ -849,11 +876,11 @@ class Algebra(Mutable):
             )
         if self._is_guard(condition, one, other):
             return other
-        guarded = condition.guarded if isinstance(condition, Field) else None
-        if guarded is not None and is_known(one) and not np.asarray(one).any() and self.same(guarded, other):
-            return other
         if self._is_softplus(condition, one, other):
             return other
+        guarded = condition.guarded if isinstance(condition, Field) else None
+        if guarded is not None and is_known(one) and not np.asarray(one).any() and self.same(guarded, other):
+            return self._spread(other, one, other)
         true_weight = self.dense(condition).elements
         false_weight = (np.uint64(1) + negative(true_weight, self.prime)) % self.p
         a, b = self._both(one, other)
@@ -905,6 +932,7 @@ class Algebra(Mutable):
         if name == "equal" and {_kind(one, one), _kind(other, other)} == {"truth"}:
             return self.invert_truth(self.combine("xor", one, other))
         if name == "equal":
+            self._require_one_mask(self._masks(one) & self._masks(other))
             with self._masking():
                 return self.function("equal", self.multiply(*(self.subtract(one, other),) * 2))
         if name == "not_equal":
@@ -918,8 +946,9 @@ class Algebra(Mutable):
     def _less(self, one: Value, other: Value) -> Any:
         if isinstance(one, Field) and one.is_place and is_known(other) and (np.asarray(other) <= 0).all():
             return np.zeros(np.broadcast_shapes(one.shape, shape_of(other)), bool)
-        if self._is_lowest(one) and isinstance(other, Field) and other.shown is not None:
-            return self.expand(other.shown, other.shape)
+        if self._is_lowest(one) and isinstance(other, Field) and other.shown is not None and other.masks:
+            return self._spread(other.shown, one, other)
+        self._require_one_mask(self._masks(one) & self._masks(other))
         found = self.function("less", one, other)
         if not (isinstance(found, Field) and isinstance(other, Field) and is_known(one)):
             return found
@@ -964,8 +993,8 @@ class Algebra(Mutable):
         if is_known(one) and is_known(other):
             return np.maximum(*_like(one, other))
         for value, bound in ((one, other), (other, one)):
-            if is_known(bound) and not np.asarray(bound).any() and np.asarray(bound).size == 1:
-                return self.function("relu", value)
+            if is_known(bound) and np.asarray(bound).size and not np.asarray(bound).any():
+                return self._spread(self.function("relu", value), value, bound)
         return self.symmetric("max", one, other)
 
     def least(self, one: Value, other: Value) -> Value:
@@ -977,15 +1006,13 @@ class Algebra(Mutable):
     def clamp(self, value: Value, low: Value | None, high: Value | None) -> Value:
         """Clamp between two bounds; a lower bound of 0 alone gives ReLU."""
         if is_known(value) and (low is None or is_known(low)) and (high is None or is_known(high)):
-            found = np.asarray(value)
-            found = found if low is None else np.maximum(found, np.asarray(low, found.dtype))
-            return found if high is None else np.minimum(found, np.asarray(high, found.dtype))
+            found = value if low is None else self.greatest(value, low)
+            return found if high is None else self.least(found, high)
         clamped = value
         low = None if _is_all(low, -np.inf) else low
         high = None if _is_all(high, np.inf) else high
         if low is not None:
-            zero = is_known(low) and not np.asarray(low).any()
-            clamped = self.function("relu", clamped) if zero else self.greatest(clamped, low)
+            clamped = self.greatest(clamped, low)
         return clamped if high is None else self.least(clamped, high)
 
     def cast(self, value: Value, kind: str, dtype: Any) -> Any:
