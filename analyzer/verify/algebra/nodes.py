@@ -1301,6 +1301,8 @@ def _resize(o: Operation) -> Value:
         else [int(np.float32(shape[n]) * s) for n, s in zip(axes, scales, strict=True)]
     )
     found = o.at(0)
+    if all(length == shape[axis] for axis, length in zip(axes, sizes, strict=True)):
+        return found  # onnxruntime copies it, whatever the scales
     for place, (axis, length) in enumerate(zip(axes, sizes, strict=True)):
         scale = length / shape[axis] if scales is None else float(scales[place])
         if interpolation.coordinates == "align_corners" and length != shape[axis] * scale:

@@ -494,14 +494,17 @@ class File(Mutable, dict=True):
         """
         outputs = [name for name in node.outputs if name]
         op_type = node.op_type if node.is_standard else ""  # in another domain a name says nothing
+        inputs = (
+            node.inputs[:1] if op_type == "CastLike" else node.inputs
+        )  # of the other, only the type counts
         for name in () if depth else outputs:
             self._ranges.pop(name, None)
         first = operands[0] if operands else None
         if isinstance(first, (Field, Factored)) and not _is_empty(first) and any(map(_is_empty, results)):
             self._decide(node, depth)
-        if not self._counted.isdisjoint(node.inputs[: _DATA.get(op_type)]) or op_type in _SIZES:
+        if not self._counted.isdisjoint(inputs[: _DATA.get(op_type)]) or op_type in _SIZES:
             self._counted.update(outputs)
-        is_decided = not (self._shaped if op_type in _SIZES else self._decided).isdisjoint(node.inputs)
+        is_decided = not (self._shaped if op_type in _SIZES else self._decided).isdisjoint(inputs)
         if self._has_decided_shape(node, operands, results):
             self._shaped.update(outputs)
         is_by_group = any(isinstance(each, (Rows, Stretch)) for each in results)
@@ -512,7 +515,7 @@ class File(Mutable, dict=True):
         is_drawn = op_type not in _ALWAYS_KNOWN and any(
             isinstance(each, (Field, Factored)) for each in operands
         )
-        is_sized = op_type in _SIZES or not self._sized.isdisjoint(node.inputs)
+        is_sized = op_type in _SIZES or not self._sized.isdisjoint(inputs)
         if is_sized or is_drawn:
             self._sized.update(outputs)
         if is_sized or is_decided or is_drawn:
@@ -619,11 +622,13 @@ class File(Mutable, dict=True):
 
     def _is_deciding(self, node: Node, operands: Sequence[Value | None]) -> bool:
         """Whether a node may turn a size into a decision: a comparison, a cut to integers, a row of a stored table."""
-        if node.op_type == "Cast":
-            value = operands[0] if operands else None
-            kind = np.asarray(value).dtype.kind if is_known(value) else ""
-            is_truth = node.integers.get("to") == DType.BOOL
-            return (kind != "b" and is_truth) or (kind == "f" and not _is_real_type(node))
+        if node.op_type in ("Cast", "CastLike"):
+            kind, other = (
+                np.asarray(each).dtype.kind if is_known(each) else "" for each in (*operands, None)[:2]
+            )
+            if node.op_type == "Cast":
+                other = "b" if node.integers.get("to") == DType.BOOL else "f" if _is_real_type(node) else "i"
+            return (kind != "b" and other == "b") or (kind == "f" and other != "f")
         if node.op_type == "Gather":  # the size of one axis, among those of all
             return node.inputs[0] not in self._sized
         if node.op_type == "Trilu":  # its diagonal decides

@@ -36,12 +36,15 @@ def resize(
         UnknownError: the interpolation is not supported.
     """
     size = shape_of(value)[axis]
-    if interpolation.mode == "nearest":
-        near = _coordinates(
-            size, count, scale, interpolation.coordinates, np.float32
-        )  # as onnxruntime computes them
-        return a.take(value, _nearest(near, size, interpolation.nearest), axis)
-    places = _coordinates(size, count, scale, interpolation.coordinates, np.float64)
+    single, places = (
+        _coordinates(size, count, scale, interpolation.coordinates, dtype)
+        for dtype in (np.float32, np.float64)
+    )
+    if interpolation.mode == "nearest":  # onnxruntime computes positions in single precision
+        near, exact = (_nearest(each, size, interpolation.nearest) for each in (single, places))
+        if scale == count / size and not np.array_equal(near, exact):
+            raise UnknownError("Resize to positions that rounding decides")
+        return a.take(value, near, axis)
     shares = _shares(places, size, interpolation)  # (count, size)
     order = [at for at in range(len(shape_of(value))) if at != axis] + [axis]
     made = a.matmul(a.permute(value, order), a.dense(shares.T) if hasattr(value, "kind") else shares.T)
