@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -706,6 +707,24 @@ def scaled_through_relu(model: onnx.ModelProto, back: float) -> None:
     two, half = store(model, "two", np.float32(2)), store(model, "half", np.float32(back))
     put_behind(model, relu.input[0], helper.make_node("Mul", [relu.input[0], two], ["scaled"]))
     put_behind(model, relu.output[0], helper.make_node("Mul", [relu.output[0], half], ["unscaled"]))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_a_file_that_a_tool_rewrote_in_half_precision_is_the_same(
+    exported: Exports, tmp_path: Path, name: str
+) -> None:
+    """Its mask is -10,000, where the export's is the lowest number of single precision."""
+    float16 = pytest.importorskip("onnxruntime.transformers.float16")
+    folder = exported(name).files.artifact.parent
+    shutil.copytree(folder, tmp_path / "out")
+    path = tmp_path / "out" / "model.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numbers beyond its range
+        onnx.save(float16.convert_float_to_float16(onnx.load(path), keep_io_types=True), path)
+
+    code, document = run_verify(path)
+
+    assert (code, document["same"]) == (0, True), document["uncovered"]
 
 
 @pytest.mark.parametrize(("back", "code"), [(0.5, 2), (0.25, 1)])

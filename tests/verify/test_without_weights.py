@@ -74,4 +74,4 @@ def test_what_the_file_does_not_contain_is_reported_and_must_not_matter(tmp_path
     text = " ".join(honest.stdout.split())
     assert "the values of 1 parameter, such as dinov2.embeddings.mask_token" in text
     assert changed.returncode == 2  # the values or the graph may be changed
-    assert "mask_token, cannot be recovered from the file; name a SOURCE with weights" in changed.stderr
+    assert "mask_token, cannot be recovered from the file; put its checkpoint beside" in changed.stderr

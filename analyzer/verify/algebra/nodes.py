@@ -1147,10 +1147,12 @@ def _recurrent(
     if len(names) != len(usual) * count or not _BENDING.issuperset(names):
         raise UnknownError(f"operator {o.node.op_type} with activations {requested}")
     functions = [recurrent.activation(name) for name in names]
-    if o.real("clip", 0) > 0:
-        raise UnknownError(
-            f"operator {o.node.op_type} with clip, which onnxruntime applies otherwise than ONNX"
-        )
+    if (
+        limit := o.real("clip", 0)
+    ) > 0:  # onnxruntime limits the inputs of the gates, not that of an LSTM's output
+        functions = [
+            each if at % len(usual) == _OUTPUT else _clipped(each, limit) for at, each in enumerate(functions)
+        ]
 
     def reorder_gates(value: Value) -> Value:
         parts = recurrent.gates(a, value, len(order), 0)
@@ -1178,6 +1180,12 @@ def _recurrent(
 
 
 _BENDING = frozenset({"sigmoid", "tanh", "relu"})
+_OUTPUT = 2
+"""Place of the activation of an LSTM's output among those of a direction."""
+
+
+def _clipped(function: recurrent.Activation, limit: float) -> recurrent.Activation:
+    return lambda a, value: function(a, a.clamp(value, number(-limit), number(limit)))
 
 
 @_plain("LSTM")

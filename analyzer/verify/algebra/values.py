@@ -600,7 +600,7 @@ class Algebra(Mutable):
             with np.errstate(all="ignore"):
                 return np.multiply(*_like(one, other))
         for truth, by in ((one, other), (other, one)):
-            if isinstance(truth, Field) and truth.truth is not None and self._is_lowest(by):
+            if isinstance(truth, Field) and truth.truth is not None and self._hides(by):
                 return self.where(truth.truth, by, number(0))
         for weight, by in ((one, other), (other, one)):
             if isinstance(weight, Factored) and not isinstance(by, Factored):
@@ -613,6 +613,14 @@ class Algebra(Mutable):
         a, b = (self._factor(one), self._factor(other))
         self.bound(math.prod(np.broadcast_shapes(a.shape, b.shape)))
         return Field(a * b % self.p, _kind(one, other))
+
+    def _hides(self, value: Value) -> bool:
+        """Whether all numbers are the lowest finite one, or what a half-precision file has in its place."""
+        if self._is_lowest(value) or not (self.is_half and is_known(value)):
+            return self._is_lowest(value)
+        array = np.asarray(value)
+        is_one = array.dtype.kind == "f" and array.size > 0 and bool((array == array.flat[0]).all())
+        return is_one and bool(np.isfinite(array).all()) and self._masks(value) == _BELOW
 
     @staticmethod
     def _is_lowest(value: Value, *, least: float = _LOWEST) -> bool:
@@ -725,7 +733,8 @@ class Algebra(Mutable):
             masks = [shares.shown]
         else:
             terms = [term for term in shares.terms or () if not self._masks(term) and _is_real(term)]
-            masks = [Algebra.function(self, "less", number(_LOWEST), term) for term in terms]
+            below = Field(self.numbers.of(np.asarray(-np.inf), is_new=False, prime=self.prime), masks=_BELOW)
+            masks = [Algebra.function(self, "less", below, term) for term in terms]
         found = []
         for mask in masks:
             total = Algebra.sum(self, Field(self.dense(mask).elements), (-1,), keeps=True)
@@ -901,7 +910,7 @@ class Algebra(Mutable):
 
     def _shown(self, condition: Value, one: Value, other: Value) -> Field | None:
         """Return where a choice is none of the masks that are one of its sides."""
-        is_masked, is_shown = (self._is_lowest(each, least=-np.inf) for each in (one, other))
+        is_masked, is_shown = (self._is_lowest(e, least=-np.inf) or self._hides(e) for e in (one, other))
         if is_masked == is_shown or self._masks(one if is_shown else other):
             return None
         return self.dense(condition if is_shown else self.invert_truth(condition))
@@ -946,7 +955,7 @@ class Algebra(Mutable):
     def _less(self, one: Value, other: Value) -> Any:
         if isinstance(one, Field) and one.is_place and is_known(other) and (np.asarray(other) <= 0).all():
             return np.zeros(np.broadcast_shapes(one.shape, shape_of(other)), bool)
-        if self._is_lowest(one) and isinstance(other, Field) and other.shown is not None and other.masks:
+        if self._hides(one) and isinstance(other, Field) and other.shown is not None and other.masks:
             return self._spread(other.shown, one, other)
         self._require_one_mask(self._masks(one) & self._masks(other))
         found = self.function("less", one, other)
