@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import heapq
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from analyzer.model import NOTHING, Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.content import sample_positions
 from analyzer.model.liveness import Live
+from analyzer.model.order import names_read, sort_nodes
 from analyzer.model.wiring import NAMED, Wiring
 from analyzer.records import Frozen, Mutable, field
 
@@ -136,7 +135,7 @@ class _Walk(Mutable, dict=True):
     """Digests of the nodes of each module."""
     is_incomplete: bool = False
     _values: dict[GraphPath, dict[str, bytes]] = field(default_factory=dict)
-    _orders: dict[GraphPath, list[Node]] = field(default_factory=dict)
+    _orders: dict[GraphPath, Sequence[Node]] = field(default_factory=dict)
     _answers: dict[tuple[GraphPath, bytes], list[bytes]] = field(default_factory=dict)
     _contents: dict[Key, bytes] = field(default_factory=dict)
     _left: int = 0
@@ -273,55 +272,14 @@ class _Walk(Mutable, dict=True):
         version = self._versions.get(path, 0)
         return [f"before {epoch}" for epoch in epochs if version < epoch]
 
-    def _order(self, graph: Graph) -> list[Node]:
+    def _order(self, graph: Graph) -> Sequence[Node]:
         """Return the nodes, each after its producers; of several that may come next the first in the file."""
         if graph.path not in self._orders:
-            self._orders[graph.path] = self._sort(graph)
+            nested = self.wiring.nested
+            read = [names_read(node, nested) for node in graph.nodes]
+            self._orders[graph.path], in_cycles = sort_nodes(graph.nodes, read)
+            self.is_incomplete |= in_cycles > 0
         return self._orders[graph.path]
-
-    def _sort(self, graph: Graph) -> list[Node]:
-        seen: set[str] = {*graph.inputs, *(tensor.name for tensor in graph.tensors)}
-        makers = {name: node.position for node in graph.nodes for name in node.outputs if name}
-        nested = self.wiring.nested
-        for node, place in zip(graph.nodes, graph.places(), strict=True):
-            reads = self._reads(node) if place in nested else node.inputs
-            if any(name in makers and name not in seen for name in reads):
-                return self._sort_anew(graph, makers)
-            seen.update(node.outputs)
-        return list(graph.nodes)
-
-    def _sort_anew(self, graph: Graph, makers: Mapping[str, int]) -> list[Node]:
-        waits = {
-            node.position: {makers[name] for name in self._reads(node) if name in makers}
-            for node in graph.nodes
-        }
-        followers: dict[int, list[int]] = defaultdict(list)
-        for position, sources in waits.items():
-            for source in sources:
-                followers[source].append(position)
-        counts = {position: len(sources) for position, sources in waits.items()}
-        ready = [position for position, count in counts.items() if not count]
-        heapq.heapify(ready)
-        ordered: list[Node] = []
-        while ready:
-            position = heapq.heappop(ready)
-            ordered.append(graph.nodes[position])
-            for follower in followers[position]:
-                counts[follower] -= 1
-                if not counts[follower]:
-                    heapq.heappush(ready, follower)
-        if len(ordered) < len(graph.nodes):
-            self.is_incomplete = True
-        return ordered
-
-    def _reads(self, node: Node) -> set[str]:
-        """Return the names that a node and the bodies nested in it read."""
-        names = set(node.inputs)
-        for body in self.wiring.nested.get(node.place, ()):
-            names.update(body.outputs)
-            for inner in body.nodes:
-                names |= self._reads(inner)
-        return names
 
 
 def _resolve(value: object, settings: Mapping[str, object]) -> object:

@@ -709,11 +709,11 @@ def scaled_through_relu(model: onnx.ModelProto, back: float) -> None:
     put_behind(model, relu.output[0], helper.make_node("Mul", [relu.output[0], half], ["unscaled"]))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert"])
+@pytest.mark.parametrize("name", ["gpt2", "bert", "resnet"])
 def test_a_file_that_a_tool_rewrote_in_half_precision_is_the_same(
     exported: Exports, tmp_path: Path, name: str
 ) -> None:
-    """Its mask is -10,000, where the export's is the lowest number of single precision."""
+    """Its mask is -10,000, where the export's is the lowest number, and its first cast is written last."""
     float16 = pytest.importorskip("onnxruntime.transformers.float16")
     folder = exported(name).files.artifact.parent
     shutil.copytree(folder, tmp_path / "out")

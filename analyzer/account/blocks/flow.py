@@ -8,7 +8,6 @@ lists ("An applicative random-access stack", 1983).
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -16,6 +15,7 @@ from analyzer.account.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.functions import called_bodies
 from analyzer.model.operators import MEASURES
+from analyzer.model.order import sort_nodes
 from analyzer.model.wiring import ELSEWHERE, STORED, Provider, Wiring
 from analyzer.records import Frozen, Mutable, field
 
@@ -178,7 +178,10 @@ class Flow(Mutable):
         has_constants = any(tensor.node is not None for tensor in graph.tensors)
         is_numbered = not (captured or has_constants) and wiring.is_plain and wiring.is_in_order(path)
         if not is_numbered:
-            nodes = _sort(nodes, captured)
+            names_read = [
+                (*node.inputs, *captured.get(node.place, ())) if captured else node.inputs for node in nodes
+            ]
+            nodes, _ = sort_nodes(nodes, names_read)
         makers = wiring.makers[path]
         apart: set[int] = set()
         """Nodes whose outputs belong to different vertices or codes."""
@@ -301,36 +304,6 @@ class Flow(Mutable):
         for number, name in enumerate(node.outputs):
             if name:
                 codes[name] = first if number == _SUM_OUTPUT else second
-
-
-def _sort(nodes: Sequence[Node], captured: Mapping[Place, tuple[str, ...]]) -> Sequence[Node]:
-    """Return the nodes in topological order, which ONNX requires and some tools do not write; ties are in file order.
-
-    Nodes in a cycle come last, in file order.
-    """
-    makers = {name: number for number, node in enumerate(nodes) for name in node.outputs if name}
-    read = [(*node.inputs, *captured.get(node.place, ())) if captured else node.inputs for node in nodes]
-    if all(makers.get(name, NONE) < number for number, names in enumerate(read) for name in names):
-        return nodes
-    sources = [{makers[name] for name in names if name in makers} for names in read]
-    readers: dict[int, list[int]] = defaultdict(list)
-    for number, before in enumerate(sources):
-        for source in before:
-            readers[source].append(number)
-    left = list(map(len, sources))
-    ready = [number for number, count in enumerate(left) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        number = heapq.heappop(ready)
-        order.append(number)
-        for reader in readers[number]:
-            left[reader] -= 1
-            if not left[reader]:
-                heapq.heappush(ready, reader)
-    placed = set(order)
-    order += [number for number in range(len(nodes)) if number not in placed]
-    return [nodes[number] for number in order]
 
 
 def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:

@@ -12,9 +12,10 @@ import numpy as np
 
 from analyzer.account.ledger import Ledger
 from analyzer.manifest import FOLDED, FOLDED_BIAS, PRODUCT, PROGRAM, Call, Calls, ProgramInput
-from analyzer.model import Graph, GraphPath, Node, StoredTensor, is_runtime_domain
+from analyzer.model import Graph, Node, Place, StoredTensor, is_runtime_domain
 from analyzer.model.content import decode_values
 from analyzer.model.dtypes import DType
+from analyzer.model.order import sorted_graph
 from analyzer.model.wiring import NAMED
 from analyzer.records import Mutable, field
 from analyzer.verify.algebra import layers
@@ -319,9 +320,11 @@ class File(Mutable, dict=True):
 
     def __post_init__(self) -> None:
         model = self.ledger.model
-        self._graphs = {graph.path: graph for graph in model.graphs}
-        self._inside: dict[tuple[GraphPath, int], list[Graph]] = {}
-        for graph in model.graphs:
+        self._inside: dict[Place, list[Graph]] = {}
+        nested = self.ledger.wiring.nested
+        self._graphs = {graph.path: sorted_graph(graph, nested) for graph in model.graphs}
+        self._main = self._graphs[model.graphs[0].path]
+        for graph in self._graphs.values():
             if graph.parent is not None:
                 self._inside.setdefault(graph.parent, []).append(graph)
         self._functions = {(each.domain, each.name, each.overload): each.path for each in model.functions}
@@ -343,7 +346,7 @@ class File(Mutable, dict=True):
     def run(self) -> None:
         """Compute every node."""
         self.values.update(self.inputs)
-        self._graph(self.ledger.model.graphs[0], self.values, 0)
+        self._graph(self._main, self.values, 0)
 
     def again(
         self,
@@ -359,7 +362,7 @@ class File(Mutable, dict=True):
         found.is_theirs, found._inexact = self.is_theirs, self._inexact
         found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
         found._counted, found._ranges, found._shaped = self._counted, dict(self._ranges), self._shaped
-        graph = self.ledger.model.graphs[0]
+        graph = self._main
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         changed_names: set[str] = set()
         done: set[int] = set()
@@ -597,7 +600,7 @@ class File(Mutable, dict=True):
     @cached_property
     def _makers(self) -> Mapping[str, Node]:
         """Node of the main graph that computes a value, by the value's name."""
-        return {name: node for node in self.ledger.model.graphs[0].nodes for name in node.outputs if name}
+        return {name: node for node in self._main.nodes for name in node.outputs if name}
 
     def _numbers(self, name: str) -> Any:
         """Return the numbers of a value of the main graph; None if it is not known, or depends on sizes."""

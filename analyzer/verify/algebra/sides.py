@@ -15,6 +15,7 @@ from analyzer.manifest import Buffer, Call, Calls, Manifest, Parameter, ProgramI
 from analyzer.model import Graph, Model, Node, StoredTensor
 from analyzer.model.content import decode_values, encode_values
 from analyzer.model.dtypes import DType
+from analyzer.model.order import sorted_graph
 from analyzer.reconciliation import Line, Reconciliation
 from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.text import format_many
@@ -391,7 +392,7 @@ class State(Mutable, dict=True):
 
     def __post_init__(self) -> None:
         self.ledger = self.result.ledger
-        self.graph = self.ledger.model.graphs[0]
+        self.graph = sorted_graph(self.ledger.model.graphs[0], self.ledger.wiring.nested)
         program = self.drawing.program
         self.a = Watched(
             program.a.seed,
