@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from analyzer.model import Node
+from analyzer.verify.algebra.values import HIDING
 
-_LOWEST = -float(np.finfo(np.float32).max)
 _AXES = 1
 """Input of a reduction that gives its axes."""
 
@@ -48,7 +48,7 @@ def is_guard(node: Node, makers: Mapping[str, Node], numbers: Callable[[str], An
     shown = made(count.inputs[0], "Cast")
     for mask in (made(name, "Mul") for name in scores.inputs):
         for one, other in (mask.inputs, mask.inputs[::-1]) if mask else ():
-            cast = made(one, "Cast") if is_all(other, lambda each: each <= _LOWEST) else None
+            cast = made(one, "Cast") if is_all(other, lambda each: each <= HIDING) else None
             hidden = made(cast.inputs[0], "Not") if cast else None
             if shown and hidden and hidden.inputs[0] == shown.inputs[0]:
                 return True

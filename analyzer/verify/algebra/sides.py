@@ -23,6 +23,8 @@ from analyzer.verify.algebra.field import Numbers, draw_prime, key_of
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
 from analyzer.verify.algebra.stored import MOST_READ, Stored, Weights, as_stored, known_buffers
 from analyzer.verify.algebra.values import (
+    HIDING,
+    LOWEST,
     Array,
     Factored,
     Field,
@@ -451,7 +453,8 @@ class State(Mutable, dict=True):
             if unmatched:
                 self.dividing.add(node.position)
             if node.position in self.deciding:
-                operations = {operation for step in steps for operation in known_operations_of(step)}
+                hiding = HIDING if self.a.is_half else LOWEST
+                operations = {each for step in steps for each in known_operations_of(step, hiding)}
                 unmatched = unmatched or not operations or not operations <= self.drawing.known_operations
             self.unmatched[node.position] = unmatched
             self.parts[node.position] = [key for key in keys if key is not None]
@@ -659,8 +662,8 @@ def _is_idle(step: Step) -> bool:
     return False
 
 
-def known_operations_of(step: Step) -> Iterator[object]:
-    """Yield an operation with each known number, or slice, that it takes."""
+def known_operations_of(step: Step, hiding: float = LOWEST) -> Iterator[object]:
+    """Yield an operation with each known number, or slice, that it takes; numbers to `hiding` are one mask."""
     if step.name == "pad":
         yield step.name, tuple(step.args[1])
     sizes = shape_of(step.args[0]) if step.args and hasattr(step.args[0], "shape") else ()
@@ -670,16 +673,13 @@ def known_operations_of(step: Step) -> Iterator[object]:
             if step.name == "where" and slot and bool((arg == arg.flat[:1]).all()):
                 least = arg.reshape(-1)[:1]  # a number that is chosen may be expanded
             if step.name == "add" and arg.dtype.kind == "f":
-                least = np.where(least <= _LOWEST, -np.inf, least) + 0.0  # two forms of a mask
+                least = np.where(least <= hiding, -np.inf, least) + 0.0  # two forms of a mask
             sized = tuple(size for size in least.shape if size != 1)
             place = slot if step.name == "where" else None
             made = print_of(step.value) if step.name == "take" else None  # any table has a first row
             yield step.name, place, arg.dtype.kind, sized, least.astype(np.float64).tobytes(), made
         elif isinstance(arg, list) and arg and isinstance(arg[0], slice):
             yield step.name, tuple(part.indices(size) for part, size in zip(arg, sizes, strict=False))
-
-
-_LOWEST = -float(np.finfo(np.float32).max)
 
 
 def _unexpanded(array: Array) -> Array:

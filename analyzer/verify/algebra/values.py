@@ -42,7 +42,9 @@ PLAIN_BEYOND = 20.0
 _ABOVE, _BELOW = 1, 2
 _SATURATED = frozenset({"exp", "sigmoid", "tanh", "erf", "less", "equal", "isnan", "isinf"})
 """Functions that map all masks of a sign to one number."""
-_LOWEST = -float(np.finfo(np.float32).max)
+LOWEST = -float(np.finfo(np.float32).max)
+HIDING = -1e4
+"""Number that tools write for the lowest one in half precision."""
 _RANK = 2
 """Number of outer products that make up a larger weight."""
 _MOST_WORK = 1 << 30
@@ -623,11 +625,11 @@ class Algebra(Mutable):
         return is_one and bool(np.isfinite(array).all()) and self._masks(value) == _BELOW
 
     @staticmethod
-    def _is_lowest(value: Value, *, least: float = _LOWEST) -> bool:
+    def _is_lowest(value: Value, *, least: float = LOWEST) -> bool:
         """Whether all numbers are the lowest finite one of single precision, or between it and `least`."""
         if not is_known(value) or np.asarray(value).dtype.kind != "f" or not np.asarray(value).size:
             return False
-        return bool(((least <= np.asarray(value)) & (np.asarray(value) <= _LOWEST)).all())
+        return bool(((least <= np.asarray(value)) & (np.asarray(value) <= LOWEST)).all())
 
     def _factor(self, value: Value) -> Elements:
         """Return the elements of a factor, which must be finite; a large number is no mask there."""
