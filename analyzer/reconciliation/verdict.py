@@ -379,7 +379,7 @@ def _nearest_of(books: Books, entry: Entry) -> Nearest | None:
     numel = books.contents.numel(entry)
     candidates = [p for p in books.manifest.parameters if p.numel == numel and books.contents.compares(p)]
     candidates.sort(key=lambda parameter: parameter.name in books.holdings)
-    best: tuple[tuple[int, float], Nearest] | None = None
+    best: tuple[tuple[int, float], Nearest, Parameter] | None = None
     for parameter in candidates[:_MOST_CANDIDATES]:
         equal, compared = books.contents.agreement(entry, parameter)
         if not compared:
@@ -388,11 +388,10 @@ def _nearest_of(books: Books, entry: Entry) -> Nearest | None:
         candidate = Nearest(entry.tensor.key, parameter.name, equal, compared, largest)
         rank = (-equal, float("inf") if largest is None else largest)
         if best is None or rank < best[0]:
-            best = (rank, candidate)
+            best = rank, candidate, parameter
     if best is None:
         return None
-    nearest = best[1]
-    parameter = next(each for each in candidates if each.name == nearest.name)
+    _, nearest, parameter = best
     equal, compared = books.contents.agreement_of_all(entry, parameter)
     return replace(nearest, equal=equal, compared=compared)
 

@@ -94,16 +94,17 @@ def _axes(value: Value, dim: Any) -> list[int]:
     return [_axis(value, each) for each in (dim if isinstance(dim, list) else [dim])]
 
 
-def _kind(dtype: DType) -> tuple[str, Any]:
-    found = dtype.to_numpy()
-    if dtype not in _REALS and (found is None or found.kind not in "biu"):
-        raise UnknownError(f"a cast to {dtype.name}")
-    if found is None or (found.kind != "b" and found.kind not in "iu" and found.itemsize < 4):
-        return "f", np.float32
-    return found.kind, found
-
-
 _REALS = frozenset({DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16})
+
+
+def _kind(dtype: DType) -> tuple[str, Any]:
+    """Return numpy's letter and type for a cast; half precision counts as single."""
+    found = dtype.to_numpy()
+    if found is not None and found.kind in "biu":
+        return found.kind, found
+    if dtype not in _REALS:
+        raise UnknownError(f"a cast to {dtype.name}")
+    return "f", np.float64 if dtype is DType.DOUBLE else np.float32
 
 
 def _cast(a: Algebra, value: Value, dtype: DType | None) -> Value:

@@ -497,9 +497,8 @@ class File(Mutable, dict=True):
         """
         outputs = [name for name in node.outputs if name]
         op_type = node.op_type if node.is_standard else ""  # in another domain a name says nothing
-        inputs = (
-            node.inputs[:1] if op_type == "CastLike" else node.inputs
-        )  # of the other, only the type counts
+        # of the second input of a CastLike, only the type counts
+        inputs = node.inputs[:1] if op_type == "CastLike" else node.inputs
         for name in () if depth else outputs:
             self._ranges.pop(name, None)
         first = operands[0] if operands else None

@@ -690,7 +690,7 @@ class Algebra(Mutable):
                 return np.power(a, b) if a.dtype.kind == "f" or (b >= 0).all() else np.power(_float(a), b)
         if is_known(exponent) and np.asarray(exponent).size == 1:
             number = float(np.asarray(exponent).reshape(-1)[0])
-            value = self._spread(value, value, exponent)
+            value = self._spread(value, exponent)
             if number < 0 and _is_real(value):
                 return self.invert(self.raise_to(value, np.asarray(-number, np.float32)))
             if number.is_integer() and 0 <= number <= 64:
@@ -1017,8 +1017,14 @@ class Algebra(Mutable):
     def clamp(self, value: Value, low: Value | None, high: Value | None) -> Value:
         """Clamp between two bounds; a lower bound of 0 alone gives ReLU."""
         if is_known(value) and (low is None or is_known(low)) and (high is None or is_known(high)):
-            found = value if low is None else self.greatest(value, low)
-            return found if high is None else self.least(found, high)
+            array = np.asarray(value)
+            bounds = [None if each is None else np.asarray(each) for each in (low, high)]
+            least, most = (  # a bound takes the type of a tensor of its kind
+                each.astype(array.dtype) if each is not None and each.dtype.kind == array.dtype.kind else each
+                for each in bounds
+            )
+            found = array if least is None else self.greatest(array, least)
+            return found if most is None else self.least(found, most)
         clamped = value
         low = None if _is_all(low, -np.inf) else low
         high = None if _is_all(high, np.inf) else high
