@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from analyzer.model import Graph, Node, Place
+from analyzer.model.wiring import Wiring
 from analyzer.records import replace
 
 
@@ -54,12 +55,9 @@ def names_read(node: Node, nested: Mapping[Place, Sequence[Graph]]) -> Iterable[
     return found
 
 
-def sorted_graph(graph: Graph, nested: Mapping[Place, Sequence[Graph]]) -> Graph:
-    """Return a graph with its nodes in topological order; a node's `position` stays that of the file.
-
-    Args:
-        graph: a graph.
-        nested: bodies inside each node that has some.
-    """
-    nodes, _ = sort_nodes(graph.nodes, [names_read(node, nested) for node in graph.nodes])
+def sorted_graph(graph: Graph, wiring: Wiring) -> Graph:
+    """Return a graph with its nodes in topological order; a node's `position` stays that of the file."""
+    if not wiring.nested and wiring.is_in_order(graph.path):
+        return graph
+    nodes, _ = sort_nodes(graph.nodes, [names_read(node, wiring.nested) for node in graph.nodes])
     return graph if nodes is graph.nodes else replace(graph, nodes=tuple(nodes))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.model import Node
-from analyzer.verify.algebra.values import HIDING
+from analyzer.verify.algebra.values import LOWEST
 
 _AXES = 1
 """Input of a reduction that gives its axes."""
@@ -32,7 +32,7 @@ def is_guard(node: Node, makers: Mapping[str, Node], numbers: Callable[[str], An
 
     def is_all(name: str, holds: Callable[[Any], Any]) -> bool:
         found = numbers(name)
-        return found is not None and bool(np.all(holds(found)))
+        return found is not None and bool(np.all(holds(np.asarray(found, np.float64))))
 
     if node.op_type != "Where" or not is_all(node.inputs[1], lambda each: each == 0):
         return False
@@ -48,7 +48,7 @@ def is_guard(node: Node, makers: Mapping[str, Node], numbers: Callable[[str], An
     shown = made(count.inputs[0], "Cast")
     for mask in (made(name, "Mul") for name in scores.inputs):
         for one, other in (mask.inputs, mask.inputs[::-1]) if mask else ():
-            cast = made(one, "Cast") if is_all(other, lambda each: each <= HIDING) else None
+            cast = made(one, "Cast") if is_all(other, lambda each: each <= LOWEST) else None
             hidden = made(cast.inputs[0], "Not") if cast else None
             if shown and hidden and hidden.inputs[0] == shown.inputs[0]:
                 return True

@@ -321,8 +321,7 @@ class File(Mutable, dict=True):
     def __post_init__(self) -> None:
         model = self.ledger.model
         self._inside: dict[Place, list[Graph]] = {}
-        nested = self.ledger.wiring.nested
-        self._graphs = {graph.path: sorted_graph(graph, nested) for graph in model.graphs}
+        self._graphs = {graph.path: sorted_graph(graph, self.ledger.wiring) for graph in model.graphs}
         self._main = self._graphs[model.graphs[0].path]
         for graph in self._graphs.values():
             if graph.parent is not None:

@@ -394,7 +394,7 @@ class State(Mutable, dict=True):
 
     def __post_init__(self) -> None:
         self.ledger = self.result.ledger
-        self.graph = sorted_graph(self.ledger.model.graphs[0], self.ledger.wiring.nested)
+        self.graph = sorted_graph(self.ledger.model.graphs[0], self.ledger.wiring)
         program = self.drawing.program
         self.a = Watched(
             program.a.seed,

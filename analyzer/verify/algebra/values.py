@@ -618,8 +618,10 @@ class Algebra(Mutable):
 
     def _hides(self, value: Value) -> bool:
         """Whether all numbers are the lowest finite one, or what a half-precision file has in its place."""
-        if self._is_lowest(value) or not (self.is_half and is_known(value)):
-            return self._is_lowest(value)
+        if self._is_lowest(value):
+            return True
+        if not (self.is_half and is_known(value)):
+            return False
         array = np.asarray(value)
         is_one = array.dtype.kind == "f" and array.size > 0 and bool((array == array.flat[0]).all())
         return is_one and bool(np.isfinite(array).all()) and self._masks(value) == _BELOW
