@@ -9,6 +9,8 @@ TORCH_INDEX ?=
 JOBS ?= 2
 # How long `make fuzz` takes.
 SECONDS ?= 60
+# How many models `make differential` reads.
+CASES ?= 100000
 # More options for pytest, or for the benchmark: make test ARGS="-k bert"
 ARGS ?=
 
@@ -24,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest --all -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix cost-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix cost-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz differential coverage mutants sizes files map dev clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +106,9 @@ packages: .venv/.installed  ## install the wheel as users do: each extra alone, 
 fuzz: .venv/.installed  ## fuzz the reader for SECONDS (60); finds go to build/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) -e ".[fuzz]"
 	PYTHONPATH=tests $(BIN)/python -m tools.fuzz --seconds $(SECONDS) $(ARGS)
+
+differential: .venv/.installed  ## read CASES (100,000) changed models beside protobuf's own reader; finds go to build/fuzz
+	PYTHONPATH=tests $(BIN)/python -m tools.fuzz.differential --cases $(CASES) --processes $(JOBS) $(ARGS)
 
 coverage: .venv/.installed  ## lines and branches of analyzer/ that no test reaches, except those of the browser (ARGS="..." goes to pytest; half an hour)
 	$(BIN)/coverage erase

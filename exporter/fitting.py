@@ -11,10 +11,7 @@ import copy
 import dataclasses
 import functools
 import math
-import pickle
-import re
-import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +33,7 @@ from analyzer.checkpoints.checkpoint import (
 from analyzer.checkpoints.packed import describe_packed, find_packed, read_quantization
 from analyzer.checkpoints.statedict import (
     BY_MODULE,
+    BY_PICKLED_MODULE,
     NamedTensor,
     add_reason,
     describe_by_names,
@@ -49,6 +47,7 @@ from exporter.census import (
     group_ties,
     named_tensors,
     take_census,
+    weights_of,
     with_program,
     with_reads,
 )
@@ -56,19 +55,12 @@ from exporter.classes import find_class, first_line, load_config, require_transf
 from exporter.dtypes import dtype_of
 from exporter.engines import reads_again
 from exporter.inputs import Axes, ExampleInputs, forward_names, untried_inputs
+from exporter.pickles import Pickled, load_pickle
 from exporter.program import Program
 from exporter.quiet import quiet
 from exporter.reads import Reads
 
 # tensors by name
-
-_NESTED = ("state_dict", "model_state_dict", "model")
-"""Keys under which training scripts store the state dict beside the optimizer's."""
-
-_GLOBAL = re.compile(r"GLOBAL (\S+)")
-_ZIP = b"PK\x03\x04"
-_MOST_REPEATED = 1 << 30
-"""Largest size in bytes of a tensor whose storage is smaller than the tensor, as after `expand`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,28 +72,34 @@ class StateDict:
     stored: Mapping[str, torch.Tensor]
     """Tensors by their names in the file."""
     notes: tuple[str, ...] = ()
+    module: nn.Module | None = None
+    """Module without its code, if the file holds a whole one."""
 
 
 def load_state_dict(path: Path, kind: CheckpointKind) -> StateDict:
     """Read the tensors of a safetensors file or of a state dict that torch.save wrote, or of all shards of an index.
 
     Raises:
-        SourceError: it cannot be read, holds no state dict, or would run code.
+        SourceError: it cannot be read, or holds no state dict.
         ManifestError: the index is broken.
     """
-    load = _load_pickle if kind.is_pickle else _load_safetensors
+    load = load_pickle if kind.is_pickle else _load_safetensors
     stored: dict[str, torch.Tensor] = {}
     notes: list[str] = []
+    module = None
     for file in checkpoint_files(path):
-        tensors, file_notes = load(file)
-        stored.update(tensors)
-        notes += file_notes
+        loaded = load(file)
+        stored.update(loaded.tensors)
+        notes += loaded.notes
+        module = loaded.module
     if kind is CheckpointKind.PICKLE_INDEX:
         lacking = read_index(path).keys() - stored.keys()
         if lacking:
             raise SourceError(f"{path}: no shard holds {listed(lacking)}; download the shards again")
     tensors = {name: stored[key] for key, name in plain_names(stored).items()}
-    return StateDict(_unpacked(tensors, path.parent, notes), stored, tuple(notes))
+    if kind is not CheckpointKind.PICKLE:
+        module = None  # a shard is no model
+    return StateDict(_unpacked(tensors, path.parent, notes), stored, tuple(notes), module)
 
 
 _MOST_DECODED = 8 << 30
@@ -129,159 +127,14 @@ def _unpacked(tensors: dict[str, torch.Tensor], folder: Path, notes: list[str]) 
     return {name: tensor for name, tensor in tensors.items() if name not in codes} | known
 
 
-def _load_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
+def _load_safetensors(path: Path) -> Pickled:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(str(path), framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}, []  # noqa: SIM118  it is no dict
+            return Pickled({name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118  it is no dict
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise SourceError(f"{path}: torch cannot read it: {first_line(error)}") from error
-
-
-def _load_pickle(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
-    loaded = _unpickle(path)
-    found, where = _find(path, loaded)
-    tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
-    endless = [str(name) for name, tensor in tensors.items() if _is_endless(tensor)]
-    if endless:
-        raise SourceError(
-            f"{path}: few bytes, repeated to more elements than any model has: {listed(endless)}"
-        )
-    others = [str(name) for name in found if name not in tensors]
-    notes = [f"{path}: no tensors, left out: {listed(others)}"] if others else []
-    if where:
-        left = set(map(str, loaded)) - {where if where in loaded else where.partition(".")[0]}
-        notes.append(
-            f"{path}: the state dict is its {where!r}" + (f"; left out: {listed(left)}" if left else "")
-        )
-        beside = _nested(loaded).keys() - {where}
-        if beside:
-            notes.append(
-                f"{path}: other state dicts in it: {listed(beside)}; {_to_choose(path, min(beside))}"
-            )
-    return {str(name): tensor for name, tensor in tensors.items()}, notes
-
-
-def _unpickle(path: Path) -> Any:
-    """Load a file with torch.load and `weights_only`; memory-mapped if it is the zip archive of torch 1.6 and later."""
-    try:
-        with path.open("rb") as file:
-            is_archive = file.read(len(_ZIP)) == _ZIP
-        if is_archive and _is_torchscript(path):
-            raise SourceError(
-                f"{path}: a TorchScript archive, not a state dict; save its tensors alone, and pass that file: "
-                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'state.pt')"
-            )
-        is_mapped = is_archive and _is_stored_plainly(path)
-        with quiet():
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
-    except SourceError:
-        raise
-    except pickle.UnpicklingError as error:
-        match = _GLOBAL.search(str(error))
-        needs = f"it needs {match[1]}" if match else first_line(error)
-        raise SourceError(
-            f"{path}: holds more than tensors ({needs}), and reading it would run its code; "
-            "if you trust it, load it and save its state_dict() alone"
-        ) from error
-    except Exception as error:
-        raise SourceError(
-            f"{path}: no state dict that torch can read: {first_line(error)}; save model.state_dict() again"
-        ) from error
-
-
-_MOST_INFLATED = 1 << 28
-"""Most bytes that compressed records of an archive may inflate to; torch.save does not compress."""
-
-
-def _is_stored_plainly(path: Path) -> bool:
-    """Whether an archive stores its records uncompressed, so that torch can map them; torch does not check that.
-
-    Raises:
-        SourceError: the compressed records inflate to more than any repacked archive.
-    """
-    with zipfile.ZipFile(path) as archive:
-        packed = [record for record in archive.infolist() if record.compress_type != zipfile.ZIP_STORED]
-    inflated = sum(record.file_size for record in packed)
-    if inflated > max(_MOST_INFLATED, 4 * path.stat().st_size):
-        raise SourceError(
-            f"{path}: its compressed records become {inflated:,} bytes; unpack it, and save the state dict again"
-        )
-    return not packed
-
-
-def _is_torchscript(path: Path) -> bool:
-    """Whether an archive is one of torch.jit.save, which has code beside its tensors."""
-    with zipfile.ZipFile(path) as archive:
-        parts = [record.filename.split("/")[1:] for record in archive.infolist()]
-    return ["constants.pkl"] in parts and any(part[:1] == ["code"] for part in parts)
-
-
-def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:
-    """Return the state dict in a loaded object, and its key; "" if the object itself is the state dict.
-
-    Raises:
-        SourceError: there is none, or several and none has a known key.
-    """
-    if not isinstance(loaded, Mapping):
-        kind = type(loaded).__name__
-        raise SourceError(f"{path}: holds a {kind} and no state dict; save model.state_dict() instead")
-    for key in _NESTED:
-        if isinstance(loaded.get(key), Mapping) and _has_tensors(loaded[key].values()):
-            return loaded[key], key
-    nested = _nested(loaded)
-    tensors = [value for value in loaded.values() if isinstance(value, torch.Tensor)]
-    if tensors and (not nested or any(tensor.numel() > 1 for tensor in tensors)):
-        return loaded, ""  # else the tensors are numbers of the training, such as an accuracy
-    if len(nested) == 1:
-        [(key, found)] = nested.items()
-        return found, key
-    if nested:
-        raise SourceError(
-            f"{path}: holds {len(nested)} state dicts: {listed(nested)}; {_to_choose(path, min(nested))}"
-        )
-    raise SourceError(
-        f"{path}: holds no state dict, only {listed(map(str, loaded)) or 'nothing'}; save model.state_dict() instead"
-    )
-
-
-_EXTRA = "_extra_state"
-"""End of the key under which a module stores what `get_extra_state` returns."""
-
-_MOST_LEVELS = 2
-"""Most keys from a loaded object down to a state dict, as in `{"model_ema": {"module": ...}}`."""
-
-
-def _nested(loaded: Mapping[Any, Any], levels: int = _MOST_LEVELS) -> dict[str, Mapping[Any, Any]]:
-    """Return the mappings of tensors inside a loaded object, by their keys, joined by dots."""
-    found: dict[str, Mapping[Any, Any]] = {}
-    for key, value in loaded.items():
-        if not isinstance(key, str) or not isinstance(value, Mapping) or key.endswith(_EXTRA):
-            continue
-        if _has_tensors(value.values()):
-            if all(isinstance(name, str) for name in value):
-                found[key] = value
-        elif levels > 1:
-            found |= {f"{key}.{inner}": each for inner, each in _nested(value, levels - 1).items()}
-    return found
-
-
-def _to_choose(path: Path, key: str) -> str:
-    """Return what to do to compare with one of several state dicts."""
-    keys = "".join(f"[{part!r}]" for part in key.split("."))
-    load = f"torch.load({path.name!r}, weights_only=True)"
-    return f"to compare with one, save it alone: torch.save({load}{keys}, 'state.pt')"
-
-
-def _has_tensors(values: Iterable[Any]) -> bool:
-    return any(isinstance(value, torch.Tensor) for value in values)
-
-
-def _is_endless(tensor: torch.Tensor) -> bool:
-    if tensor.layout is not torch.strided or tensor.nbytes <= _MOST_REPEATED:
-        return False
-    return tensor.nbytes > tensor.untyped_storage().nbytes()
 
 
 # traced program
@@ -479,7 +332,7 @@ def census_checkpoint(
 
     Raises:
         ManifestError: a safetensors file or an index is broken.
-        SourceError: a pickle is broken or would run code; or `model_class` cannot be built.
+        SourceError: a pickle is broken; or `model_class` cannot be built.
         UsageError: `model_class` is given without a config to build it from.
         MissingExtraError: transformers is needed and not installed.
     """
@@ -487,7 +340,12 @@ def census_checkpoint(
     if kind.is_pickle:
         state = load_state_dict(path, kind)
         source = {"source": str(path), "kind": kind.value, "weights": "checkpoint"}
-        by_names = describe_by_names(_distinct_tensors(state.tensors), source, _weights(state), state.notes)
+        if state.module is None:
+            by_names = describe_by_names(
+                _distinct_tensors(state.tensors), source, _weights(state), state.notes
+            )
+        else:
+            by_names = _by_module(state, state.module, source)
     else:
         by_names = open_checkpoint(path)  # before torch, whose checks are weaker
     if model_class is not None:
@@ -502,7 +360,15 @@ def census_checkpoint(
             if model_class is not None:
                 raise
             reason = str(error).removeprefix(f"{path}: ")
+    if state is not None and state.module is not None:
+        return by_names
     return add_reason(by_names, path, reason)
+
+
+def _by_module(state: StateDict, module: nn.Module, source: Mapping[str, str]) -> Original:
+    """Describe a whole module that was read without its code: its own parameters, buffers, ties and flags."""
+    described = {**source, "class": type(module).__name__, "parameters_by": BY_PICKLED_MODULE}
+    return Original(take_census(module, described, evidence=False), weights_of(module), state.notes)
 
 
 def _distinct_tensors(tensors: Mapping[str, torch.Tensor]) -> list[NamedTensor]:

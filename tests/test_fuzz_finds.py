@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 from encoding import block, integer, key, varint
 from models import save
@@ -18,8 +19,12 @@ from analyzer.account.group import group_by
 from analyzer.account.ledger import Ledger
 from analyzer.errors import ModelReadError
 from analyzer.formats import FORMATS, RenderOptions
+from analyzer.read import read_model
 from analyzer.reports import Inspection
+from tools.fuzz.differential import compare_many
 from tools.fuzz.oracle import check_file
+from tools.fuzz.reading import BrokenPromiseError, check_reading
+from tools.fuzz.seeds import small_models
 
 FLOAT = struct.pack("<f", 1.5)
 OPSET = block(8, integer(2, 17))
@@ -115,6 +120,35 @@ def test_the_checks_of_a_fuzzer_take_a_plain_model_and_a_truncated_one(tmp_path:
 
     assert check_file(save(tmp_path, content), content, full=full) == "counted"
     assert check_file(save(tmp_path, content[:-1]), content[:-1], full=full) == "refused"
+
+
+def test_changed_models_are_read_as_protobuf_reads_them(tmp_path: Path) -> None:
+    outcomes = compare_many(small_models(), 400, tmp_path)
+
+    assert outcomes.total() == 400
+    assert outcomes["read alike"] > 300
+    assert not list(tmp_path.iterdir()), outcomes  # a case with a defect
+
+
+CHANGES: dict[str, Callable[[onnx.ModelProto], object]] = {
+    "nodes": lambda proto: setattr(proto.graph.node[0], "op_type", "Abs"),
+    "initializers": lambda proto: setattr(proto.graph.initializer[0], "name", "v"),
+    "tensors": lambda proto: setattr(proto.graph.initializer[0], "data_type", TensorProto.INT32),
+    "contents": lambda proto: setattr(proto.graph.initializer[0], "raw_data", struct.pack("<f", 2.5)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_model_that_is_read_otherwise_than_by_protobuf_is_found(tmp_path: Path, what: str) -> None:
+    content = model(node("Relu", ["x"], ["y"]), tensor("w", [1], FLOAT))
+    read = read_model(save(tmp_path, content))
+    proto = onnx.ModelProto.FromString(content)
+    check_reading(read, proto)
+
+    CHANGES[what](proto)
+
+    with pytest.raises(BrokenPromiseError, match=f"^{what}: "):
+        check_reading(read, proto)
 
 
 # names that could be repeated

@@ -450,25 +450,6 @@ def test_shards_of_a_pickled_checkpoint_are_one(bert: Any, folder: Path, tensors
         census_source(str(path))
 
 
-class Loud:
-    """Object whose unpickling would create a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
-
-
-def test_a_pickle_that_needs_more_than_tensors_is_refused_and_not_run(tmp_path: Path) -> None:
-    path = pickled(tmp_path, {"w": torch.ones(2), "args": Loud(tmp_path / "ran")})
-
-    with pytest.raises(SourceError, match=r"holds more than tensors .*would run its code; .*state_dict\(\)"):
-        census_source(path)
-
-    assert not (tmp_path / "ran").exists()
-
-
 def endless() -> TensorDict:
     return {"w": torch.ones(1).expand(1 << 30, 1 << 8)}
 

@@ -28,6 +28,9 @@ from analyzer.records import Frozen, replace
 BY_MODULE = "meta-device"
 """`Manifest.source["parameters_by"]` where the class separated parameters from buffers."""
 
+BY_PICKLED_MODULE = "pickled-module"
+"""`Manifest.source["parameters_by"]` where a whole module that torch.save wrote did."""
+
 BY_NAMES = "names"
 """`Manifest.source["parameters_by"]` where only names, types and shapes did."""
 

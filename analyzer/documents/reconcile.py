@@ -34,7 +34,8 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
     """The model file."""
     against: dict[str, str]
     """Origin of the PyTorch side as its manifest states it, for people to read; for a checkpoint file, `parameters_by`
-    says how parameters were told from buffers: by its class (`meta-device`) or by `names`."""
+    says how parameters were told from buffers: by its class (`meta-device`), by the whole module in it
+    (`pickled-module`) or by `names`."""
     balanced: bool
     """Whether no tensor is on a line that keeps the account from balancing."""
     content: ContentMode

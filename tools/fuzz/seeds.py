@@ -13,14 +13,14 @@ import onnx.parser
 from hostile import generator, make_corpus
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["write_seeds"]
+__all__ = ["small_models", "write_seeds"]
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'
 
 
 def write_seeds(folder: Path, longest: int) -> None:
     """Write one file for each, named by its content, so that a second call changes nothing."""
-    for content in (*_models(), *_hostile()):
+    for content in (*small_models(), *_hostile()):
         if 0 < len(content) <= longest:
             (folder / hashlib.sha1(content, usedforsecurity=False).hexdigest()).write_bytes(content)
 
@@ -34,7 +34,8 @@ def _hostile() -> Iterator[bytes]:
                 yield case.path.read_bytes()
 
 
-def _models() -> Iterator[bytes]:
+def small_models() -> Iterator[bytes]:
+    """Yield a small model of each kind that the reader tells apart."""
     for text in _TEXTS:
         yield onnx.parser.parse_model(HEADER + text).SerializeToString()
     yield from (

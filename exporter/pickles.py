@@ -1,0 +1,417 @@
+"""A file that torch.save wrote -> its tensors by name, or the module in it, without running its code.
+
+A state dict is read by `torch.load` with `weights_only`. A file that needs more classes than that allows, such as a
+whole module, is read once more with stand-ins for all of them: a stand-in keeps what the pickle says of its object, and
+does nothing. A stand-in that holds parameters, buffers and modules becomes a plain `torch.nn.Module` with the same
+tensors, names and flags.
+"""
+
+from __future__ import annotations
+
+import collections
+import pickle
+import types
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from analyzer.checkpoints.statedict import listed
+from analyzer.errors import SourceError
+from exporter.classes import first_line
+from exporter.quiet import quiet
+
+__all__ = ["Pickled", "load_pickle"]
+
+_NESTED = ("state_dict", "model_state_dict", "model")
+"""Keys under which training scripts store the state dict beside the optimizer's."""
+
+_ZIP = b"PK\x03\x04"
+_MOST_REPEATED = 1 << 30
+"""Largest size in bytes of a tensor whose storage is smaller than the tensor, as after `expand`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """State dict of one file."""
+
+    tensors: Mapping[str, torch.Tensor]
+    """Tensors by their names in the file."""
+    module: nn.Module | None = None
+    """Module without its code, if the file holds a whole module and not a state dict alone."""
+    notes: tuple[str, ...] = ()
+
+
+def load_pickle(path: Path) -> Pickled:
+    """Read the state dict, or the whole module, that a file holds.
+
+    Raises:
+        SourceError: it cannot be read, or holds no state dict, or several and none has a known key.
+    """
+    loaded = _unpickle(path)
+    found, where = _find(path, loaded)
+    tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
+    endless = [str(name) for name, tensor in tensors.items() if _is_endless(tensor)]
+    if endless:
+        raise SourceError(
+            f"{path}: few bytes, repeated to more elements than any model has: {listed(endless)}"
+        )
+    others = [str(name) for name in found if name not in tensors]
+    notes = [f"{path}: no tensors, left out: {listed(others)}"] if others else []
+    module = found.module if isinstance(found, _ModuleState) else None
+    if isinstance(found, _ModuleState):
+        notes.append(
+            f"{path}: holds a whole {found.kind}, of which the tensors were read, and no code was run"
+        )
+    if where:
+        left = set(map(str, loaded)) - {where if where in loaded else where.partition(".")[0]}
+        notes.append(
+            f"{path}: the state dict is its {where!r}" + (f"; left out: {listed(left)}" if left else "")
+        )
+        beside = {key: state for key, state in _nested(loaded).items() if key != where}
+        if beside:
+            notes.append(f"{path}: other state dicts in it: {listed(beside)}; {_to_choose(path, beside)}")
+    return Pickled({str(name): tensor for name, tensor in tensors.items()}, module, tuple(notes))
+
+
+# the file
+
+
+def _unpickle(path: Path) -> Any:
+    """Load a file with torch.load; memory-mapped if it is the zip archive of torch 1.6 and later."""
+    try:
+        with path.open("rb") as file:
+            is_archive = file.read(len(_ZIP)) == _ZIP
+        if is_archive and _is_torchscript(path):
+            raise SourceError(
+                f"{path}: a TorchScript archive, not a state dict; save its tensors alone, and pass that file: "
+                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'state.pt')"
+            )
+        is_mapped = is_archive and _is_stored_plainly(path)
+        with quiet():
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+            except pickle.UnpicklingError:  # it needs more than tensors
+                loaded = torch.load(
+                    path, map_location="cpu", weights_only=False, mmap=is_mapped, pickle_module=_INERT
+                )
+        return _without_stand_ins(path, loaded)
+    except SourceError:
+        raise
+    except Exception as error:
+        raise SourceError(
+            f"{path}: no state dict that torch can read: {first_line(error)}; save model.state_dict() again"
+        ) from error
+
+
+_MOST_INFLATED = 1 << 28
+"""Most bytes that compressed records of an archive may inflate to; torch.save does not compress."""
+
+
+def _is_stored_plainly(path: Path) -> bool:
+    """Whether an archive stores its records uncompressed, so that torch can map them; torch does not check that.
+
+    Raises:
+        SourceError: the compressed records inflate to more than any repacked archive.
+    """
+    with zipfile.ZipFile(path) as archive:
+        packed = [record for record in archive.infolist() if record.compress_type != zipfile.ZIP_STORED]
+    inflated = sum(record.file_size for record in packed)
+    if inflated > max(_MOST_INFLATED, 4 * path.stat().st_size):
+        raise SourceError(
+            f"{path}: its compressed records become {inflated:,} bytes; unpack it, and save the state dict again"
+        )
+    return not packed
+
+
+def _is_torchscript(path: Path) -> bool:
+    """Whether an archive is one of torch.jit.save, which has code beside its tensors."""
+    with zipfile.ZipFile(path) as archive:
+        parts = [record.filename.split("/")[1:] for record in archive.infolist()]
+    return ["constants.pkl"] in parts and any(part[:1] == ["code"] for part in parts)
+
+
+# objects without their code
+
+
+class _StandIn:
+    """Object of a class that is not loaded. It keeps all that a pickle gives it, and answers no other call."""
+
+    kind = ""
+    """Module and name of the class."""
+
+    def __new__(cls, *parts: Any, **named: Any) -> _StandIn:
+        made = object.__new__(cls)
+        made.parts = [*parts, named]
+        return made
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        self.parts: list[Any]
+        """Arguments and states."""
+
+    def __call__(self, *parts: Any, **named: Any) -> _StandIn:
+        return _StandIn(*parts, **named)
+
+    def __setstate__(self, state: Any) -> None:
+        self.parts.append(state)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.parts.append({key: value})
+
+    def append(self, value: Any) -> None:
+        """Take an item of a list."""
+
+    def add(self, value: Any) -> None:
+        """Take an item of a set."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return the attributes, and the items if it is a mapping."""
+        found: dict[str, Any] = {}
+        for part in self.parts:
+            states = part if isinstance(part, tuple) else (part,)  # __dict__ and __slots__ are a pair
+            for state in states:
+                if isinstance(state, Mapping):
+                    found |= {key: value for key, value in state.items() if isinstance(key, str)}
+        return found
+
+
+def _sealed(function: Callable[..., Any]) -> Any:
+    """Return an object that calls a function, and that a pickle cannot change, as it could a function's attributes."""
+
+    class Sealed:
+        __slots__ = ()
+
+        def __call__(self, *parts: Any, **named: Any) -> Any:
+            return function(*parts, **named)
+
+    return Sealed()
+
+
+def _from_type(rebuild: Callable[..., Any], kind: Any, parts: tuple[Any, ...], state: Any) -> Any:
+    """Return a tensor of a subclass as a plain one (`torch._tensor._rebuild_from_type_v2`)."""
+    return rebuild(*parts)
+
+
+_REBUILDING = (
+    "_rebuild_tensor",
+    "_rebuild_tensor_v2",
+    "_rebuild_parameter",
+    "_rebuild_parameter_with_state",
+    "_rebuild_sparse_tensor",
+)
+"""Functions of `torch._utils` that make tensors; `weights_only` allows them too."""
+
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("builtins", "set"): set,
+    ("__builtin__", "set"): set,
+    ("torch", "Size"): torch.Size,
+    ("torch._tensor", "_rebuild_from_type_v2"): _sealed(_from_type),
+    **{("torch._utils", name): _sealed(getattr(torch._utils, name)) for name in _REBUILDING},
+    **{
+        ("torch", name): value
+        for name, value in vars(torch).items()
+        if isinstance(value, (torch.dtype, torch.layout))
+    },
+}
+"""Objects that a pickle gets for these names; for all others it gets stand-ins."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Unpickler that imports nothing."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._kinds: dict[tuple[str, str], type[_StandIn]] = {}
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        key = module, name
+        if key in _KNOWN:
+            return _KNOWN[key]
+        if key not in self._kinds:
+            self._kinds[key] = type(name.rpartition(".")[2], (_StandIn,), {"kind": f"{module}.{name}"})
+        return self._kinds[key]
+
+
+def _load(file: Any, **named: Any) -> Any:
+    return _Unpickler(file, **named).load()
+
+
+_INERT = types.SimpleNamespace(__name__="inert", Unpickler=_Unpickler, load=_load)
+"""The parts of the module `pickle` that torch.load uses."""
+
+
+# modules
+
+
+class _ModuleState(dict[str, torch.Tensor]):
+    """State dict of a module that was read without its code."""
+
+    def __init__(self, kind: str, module: nn.Module) -> None:
+        super().__init__(module.named_parameters(remove_duplicate=False))
+        for prefix, owner in module.named_modules(remove_duplicate=False):
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and name not in owner._non_persistent_buffers_set:
+                    self[f"{prefix}.{name}" if prefix else name] = buffer
+        self.kind = kind
+        self.module = module
+
+
+_MOST_MODULES = 100_000
+"""Most modules, by all their names; no model has as many."""
+
+_PARTS = ("_parameters", "_buffers", "_modules")
+_DEEPEST = 64
+"""Most levels of modules in modules."""
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def _without_stand_ins(path: Path, loaded: Any) -> Any:
+    """Replace stand-ins by state dicts, where they are modules, or by their attributes, two levels down.
+
+    Raises:
+        SourceError: a module is nested too deep, or has too many modules.
+    """
+    count = [0]
+
+    def plain(value: Any, levels: int) -> Any:
+        if isinstance(value, _StandIn):
+            fields = value.fields()
+            if _is_module(fields):
+                return _ModuleState(value.kind, _unwrapped(_module(path, value, count, 0)))
+            return {key: plain(inner, levels - 1) for key, inner in fields.items()} if levels else None
+        if isinstance(value, Mapping) and levels:
+            return {key: plain(inner, levels - 1) for key, inner in value.items()}
+        return value
+
+    return plain(loaded, _MOST_LEVELS)
+
+
+_WRAPPING = ("module", "_orig_mod")
+"""Names of the only module in DataParallel, DistributedDataParallel and a module of torch.compile."""
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    while len(module._modules) == 1 and not module._parameters and not module._buffers:
+        [(name, inner)] = module._modules.items()
+        if name not in _WRAPPING or inner is None:
+            break
+        module = inner
+    return module
+
+
+def _is_module(fields: Mapping[str, Any]) -> bool:
+    return all(isinstance(fields.get(part), Mapping) for part in _PARTS)
+
+
+def _module(path: Path, stand_in: _StandIn, count: list[int], depth: int) -> nn.Module:
+    """Make a module without code of a stand-in."""
+    count[0] += 1
+    if depth > _DEEPEST or count[0] > _MOST_MODULES:
+        raise SourceError(f"{path}: holds a module of more modules than any model has; save its state_dict()")
+    fields = stand_in.fields()
+    made: nn.Module = object.__new__(_class_of(stand_in.kind))
+    nn.Module.__init__(made)
+    vars(made).update({key: value for key, value in fields.items() if isinstance(value, _PLAIN)})
+    for key, parameter in _named(fields["_parameters"]):
+        if isinstance(parameter, nn.Parameter):
+            made._parameters[key] = parameter
+    for key, buffer in _named(fields["_buffers"]):
+        if isinstance(buffer, torch.Tensor):
+            made._buffers[key] = buffer
+    unsaved = fields.get("_non_persistent_buffers_set")
+    made._non_persistent_buffers_set = unsaved if isinstance(unsaved, set) else set()
+    for key, inner in _named(fields["_modules"]):
+        if isinstance(inner, _StandIn) and _is_module(inner.fields()):
+            made._modules[key] = _module(path, inner, count, depth + 1)
+    return made
+
+
+def _class_of(kind: str) -> type[nn.Module]:
+    """Return torch's own class of this name, whose instances the census knows; else an empty one."""
+    package, _, name = kind.rpartition(".")
+    known = getattr(nn, name, None) if package.startswith("torch.nn.modules.") else None
+    if isinstance(known, type) and issubclass(known, nn.Module) and known.__module__ == package:
+        return known
+    return type(name or "Module", (nn.Module,), {})
+
+
+def _named(found: Mapping[Any, Any]) -> Iterable[tuple[str, Any]]:
+    return ((key, value) for key, value in found.items() if isinstance(key, str) and key and "." not in key)
+
+
+# the state dict in it
+
+
+def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:
+    """Return the state dict in a loaded object, and its key; "" if the object itself is the state dict.
+
+    Raises:
+        SourceError: there is none, or several and none has a known key.
+    """
+    if not isinstance(loaded, Mapping):
+        kind = type(loaded).__name__
+        raise SourceError(f"{path}: holds a {kind} and no state dict; save model.state_dict() instead")
+    for key in _NESTED:
+        if isinstance(loaded.get(key), Mapping) and _has_tensors(loaded[key].values()):
+            return loaded[key], key
+    nested = _nested(loaded)
+    tensors = [value for value in loaded.values() if isinstance(value, torch.Tensor)]
+    if tensors and (not nested or any(tensor.numel() > 1 for tensor in tensors)):
+        return loaded, ""  # else the tensors are numbers of the training, such as an accuracy
+    if len(nested) == 1:
+        [(key, found)] = nested.items()
+        return found, key
+    if nested:
+        raise SourceError(
+            f"{path}: holds {len(nested)} state dicts: {listed(nested)}; {_to_choose(path, nested)}"
+        )
+    raise SourceError(
+        f"{path}: holds no state dict, only {listed(map(str, loaded)) or 'nothing'}; save model.state_dict() instead"
+    )
+
+
+_EXTRA = "_extra_state"
+"""End of the key under which a module stores what `get_extra_state` returns."""
+
+_MOST_LEVELS = 2
+"""Most keys from a loaded object down to a state dict, as in `{"model_ema": {"module": ...}}`."""
+
+
+def _nested(loaded: Mapping[Any, Any], levels: int = _MOST_LEVELS) -> dict[str, Mapping[Any, Any]]:
+    """Return the mappings of tensors inside a loaded object, by their keys, joined by dots."""
+    found: dict[str, Mapping[Any, Any]] = {}
+    for key, value in loaded.items():
+        if not isinstance(key, str) or not isinstance(value, Mapping) or key.endswith(_EXTRA):
+            continue
+        if _has_tensors(value.values()):
+            if all(isinstance(name, str) for name in value):
+                found[key] = value
+        elif levels > 1:
+            found |= {f"{key}.{inner}": each for inner, each in _nested(value, levels - 1).items()}
+    return found
+
+
+def _to_choose(path: Path, found: Mapping[str, Any]) -> str:
+    """Return what to do to compare with one of several state dicts."""
+    key = min(found)
+    keys = "".join(f"[{part!r}]" for part in key.split("."))
+    if isinstance(found[key], _ModuleState):  # only its code can load it
+        return f"to compare with one, load it, and save the state_dict() of its {keys} alone"
+    load = f"torch.load({path.name!r}, weights_only=True)"
+    return f"to compare with one, save it alone: torch.save({load}{keys}, 'state.pt')"
+
+
+def _has_tensors(values: Iterable[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in values)
+
+
+def _is_endless(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided or tensor.nbytes <= _MOST_REPEATED:
+        return False
+    return tensor.nbytes > tensor.untyped_storage().nbytes()
