@@ -16,7 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.model.content import ContentMode
-from analyzer.reconciliation.batchnorm import match_folded_batchnorm, match_frozen_batchnorm
+from analyzer.reconciliation.batchnorm import match_folded_batchnorm, match_frozen_batchnorm, settle_rescaled
 from analyzer.reconciliation.blocked import find_tiles, mark_tiles
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.changed import settle_changed
@@ -130,6 +130,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     settle_untuned,
     settle_turned,
     settle_fillers,
+    settle_rescaled,
     settle_suspects,
     settle_outside,
     settle_parameters,

@@ -73,6 +73,52 @@ def match_folded_batchnorm(books: Books) -> None:
         _match_solved(books, scales, count)
 
 
+def settle_rescaled(books: Books) -> None:
+    """Settle as `differing` weights that the file holds with other factors than those of PyTorch's BatchNorms.
+
+    The account stays unbalanced; the rule only tells what became of a weight, where the file has other running
+    statistics than PyTorch's side: a forward pass in training mode changes them. It needs values, so against a manifest
+    alone such a weight is `missing`.
+    """
+    if books.contents.mode == "none":
+        return
+    variances = (books.contents.originals.vector(norm.running_var) for norm in books.manifest.batch_norms)
+    sizes = {variance.size for variance in variances if variance is not None}
+    for weight, entry in _open_pairs(books) if sizes else ():
+        if weight.shape[0] in sizes and _is_rescaled(books, entry, weight):
+            rule, error = f"{books.contents.evidence}:rescaled", books.contents.error(entry, weight)
+            books.release(entry)
+            books.assign(weight, entry, (Line.DIFFERING,), rule, error)
+
+
+_LEAST_ROW, _MOST_OF_ROW = 3, 16
+"""Fewest and most elements of a channel that are compared: with fewer, any numbers are near a multiple."""
+
+
+def _is_rescaled(books: Books, entry: Entry, weight: Parameter) -> bool:
+    """Whether every channel along the first axis is PyTorch's, times a number of its own."""
+    contents = books.contents
+    values, channels = contents.originals.values(weight), weight.shape[0]
+    length = weight.numel // max(1, channels)
+    if values is None or length < _LEAST_ROW or contents.encoding(entry) is not None:
+        return False
+    within = np.unique(np.linspace(0, length - 1, min(length, _MOST_OF_ROW)).astype(np.int64))
+    positions = (np.arange(channels)[:, None] * length + within).reshape(-1)
+    original = values.reshape(-1)[positions].astype(np.float64).reshape(channels, -1)
+    squares = np.square(original).sum(axis=1)
+    for layout in contents.layouts(entry, weight.shape, is_computed=True):
+        look = contents.at(entry, layout.positions(positions)) if layout.is_plain else None
+        if look is None or look[0].dtype.kind not in "fV":
+            continue
+        stored = look[0].astype(np.float64).reshape(original.shape)
+        factors = (stored * original).sum(axis=1) / np.where(squares, squares, 1)
+        expected = original * factors[:, None]
+        largest = np.abs(expected).max(axis=1, keepdims=True)
+        if (np.abs(stored - expected) <= tolerance_of(contents, entry) * largest).all() and factors.any():
+            return True
+    return False
+
+
 def _open_pairs(books: Books) -> Iterator[tuple[Parameter, Entry]]:
     """Yield each open weight with each entry that may hold it folded."""
     for suspect in [*books.suspects, *_pair_nameless(books)]:

@@ -235,7 +235,9 @@ MEANINGS: Mapping[Line, Meaning] = {
 UNBALANCED = tuple(line for line, meaning in MEANINGS.items() if meaning.unbalanced)
 """The lines that must be empty for the account to balance."""
 
-Why = Literal["changed", "held-elsewhere", "reordered", "turned", "undecoded", "unreadable", "untraced"]
+Why = Literal[
+    "changed", "held-elsewhere", "reordered", "rescaled", "turned", "undecoded", "unreadable", "untraced"
+]
 """Reason why a parameter is on the line `differing`, where one is known."""
 
 WHY: Mapping[str, tuple[str, str]] = {
@@ -248,6 +250,12 @@ WHY: Mapping[str, tuple[str, str]] = {
         "the file has other values under these names, and the right ones under other names",
     ),
     "reordered": ("the file has its values in another order", "the file has their values in another order"),
+    "rescaled": (
+        "the file has its values, each channel times a factor that no BatchNorm of PyTorch's gives: running "
+        "statistics, gains or eps changed, as they do when a model is exported in training mode",
+        "the file has their values, each channel times a factor that no BatchNorm of PyTorch's gives: running "
+        "statistics, gains or eps changed, as they do when a model is exported in training mode",
+    ),
     "turned": (
         "the file uses it transposed, unlike PyTorch",
         "the file uses them transposed, unlike PyTorch",

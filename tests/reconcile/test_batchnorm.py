@@ -241,6 +241,28 @@ def test_one_changed_element_is_no_fold_by_a_checkpoint_either(tmp_path, positio
     assert not run(tmp_path, stored(**folded), at_hand).balanced
 
 
+@pytest.mark.parametrize("name", ["conv.weight", "onnx::Conv_117"])
+@pytest.mark.parametrize("position", [None, 0, 23])
+def test_other_running_statistics_are_told(tmp_path, name, position):
+    factors = np.array([0.3, -4.1], "f4")[:, None, None, None]  # 0.25 and -4 by PyTorch's statistics
+    weight = (WEIGHT * factors).astype("f4")
+    if position is not None:
+        weight.reshape(-1)[position] *= np.float32(1.01)
+    proto = text_model(
+        f'g (float[1,3,4,4] x) => (float[1,2,3,3] y) {{ y = Conv(x, "{name}", b) }}',
+        {name: weight, "b": fold()["bias"]},
+    )
+
+    result = run(tmp_path, proto, True, known())
+
+    line = next(each for each in result.parameters if each.name == "conv.weight")
+    assert not result.balanced
+    assert (line.decided_by == "content:rescaled") == (position is None)
+    if position is None:
+        assert line.line == "differing"
+        assert [each for each in result.findings if "exported in training mode" in each.message]
+
+
 @both
 @pytest.mark.parametrize("dtype", ["f2", ml_dtypes.bfloat16])
 def test_fold_may_be_cast(tmp_path, dtype, at_hand):
