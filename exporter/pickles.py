@@ -52,8 +52,8 @@ def load_pickle(path: Path) -> Pickled:
     Raises:
         SourceError: it cannot be read, or holds no state dict, or several and none has a known key.
     """
-    loaded = _unpickle(path)
-    found, where = _find(path, loaded)
+    loaded, is_plain = _unpickle(path)
+    found, where = _find(path, loaded, is_plain)
     tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
     endless = [str(name) for name, tensor in tensors.items() if _is_endless(tensor)]
     if endless:
@@ -68,21 +68,27 @@ def load_pickle(path: Path) -> Pickled:
             f"{path}: holds a whole {found.kind}, of which the tensors were read, and no code was run"
         )
     if where:
-        left = set(map(str, loaded)) - {where if where in loaded else where.partition(".")[0]}
+        left = [str(key) for key in loaded if key != where[0]]
         notes.append(
-            f"{path}: the state dict is its {where!r}" + (f"; left out: {listed(left)}" if left else "")
+            f"{path}: the state dict is its {_shown(where)!r}"
+            + (f"; left out: {listed(left)}" if left else "")
         )
         beside = {key: state for key, state in _nested(loaded).items() if key != where}
         if beside:
-            notes.append(f"{path}: other state dicts in it: {listed(beside)}; {_to_choose(path, beside)}")
+            notes.append(
+                f"{path}: other state dicts in it: {listed(map(_shown, beside))}; {_to_choose(path, beside, is_plain)}"
+            )
     return Pickled({str(name): tensor for name, tensor in tensors.items()}, module, tuple(notes))
 
 
 # the file
 
 
-def _unpickle(path: Path) -> Any:
-    """Load a file with torch.load; memory-mapped if it is the zip archive of torch 1.6 and later."""
+def _unpickle(path: Path) -> tuple[Any, bool]:
+    """Load a file with torch.load, and return whether it holds only what `weights_only` allows.
+
+    The zip archive of torch 1.6 and later is memory-mapped.
+    """
     try:
         with path.open("rb") as file:
             is_archive = file.read(len(_ZIP)) == _ZIP
@@ -94,12 +100,12 @@ def _unpickle(path: Path) -> Any:
         is_mapped = is_archive and _is_stored_plainly(path)
         with quiet():
             try:
-                return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped), True
             except pickle.UnpicklingError:  # it needs more than tensors
                 loaded = torch.load(
                     path, map_location="cpu", weights_only=False, mmap=is_mapped, pickle_module=_INERT
                 )
-        return _without_stand_ins(path, loaded)
+        return _without_stand_ins(path, loaded), False
     except SourceError:
         raise
     except Exception as error:
@@ -287,6 +293,8 @@ def _without_stand_ins(path: Path, loaded: Any) -> Any:
             return {key: plain(inner, levels - 1) for key, inner in fields.items()} if levels else None
         if isinstance(value, Mapping) and levels:
             return {key: plain(inner, levels - 1) for key, inner in value.items()}
+        if isinstance(value, list) and levels:
+            return [plain(inner, levels - 1) for inner in value]
         return value
 
     return plain(loaded, _MOST_LEVELS)
@@ -348,8 +356,16 @@ def _named(found: Mapping[Any, Any]) -> Iterable[tuple[str, Any]]:
 # the state dict in it
 
 
-def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:
-    """Return the state dict in a loaded object, and its key; "" if the object itself is the state dict.
+_Where = tuple[str | int, ...]
+"""Keys and positions from a loaded object down to a state dict; empty for the object itself."""
+
+
+def _shown(where: _Where) -> str:
+    return ".".join(map(str, where))
+
+
+def _find(path: Path, loaded: Any, is_plain: bool) -> tuple[Mapping[Any, Any], _Where]:
+    """Return the state dict in a loaded object, and where it is.
 
     Raises:
         SourceError: there is none, or several and none has a known key.
@@ -359,18 +375,17 @@ def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:
         raise SourceError(f"{path}: holds a {kind} and no state dict; save model.state_dict() instead")
     for key in _NESTED:
         if isinstance(loaded.get(key), Mapping) and _has_tensors(loaded[key].values()):
-            return loaded[key], key
+            return loaded[key], (key,)
     nested = _nested(loaded)
     tensors = [value for value in loaded.values() if isinstance(value, torch.Tensor)]
-    if tensors and (not nested or any(tensor.numel() > 1 for tensor in tensors)):
-        return loaded, ""  # else the tensors are numbers of the training, such as an accuracy
+    if tensors and (not nested or any(tensor.numel() > 1 and _is_real(tensor) for tensor in tensors)):
+        return loaded, ()  # else the tensors are of the training: an accuracy, a random generator's state
     if len(nested) == 1:
-        [(key, found)] = nested.items()
-        return found, key
+        [(where, found)] = nested.items()
+        return found, where
     if nested:
-        raise SourceError(
-            f"{path}: holds {len(nested)} state dicts: {listed(nested)}; {_to_choose(path, nested)}"
-        )
+        names, choose = listed(map(_shown, nested)), _to_choose(path, nested, is_plain)
+        raise SourceError(f"{path}: holds {len(nested)} state dicts: {names}; {choose}")
     raise SourceError(
         f"{path}: holds no state dict, only {listed(map(str, loaded)) or 'nothing'}; save model.state_dict() instead"
     )
@@ -380,31 +395,40 @@ _EXTRA = "_extra_state"
 """End of the key under which a module stores what `get_extra_state` returns."""
 
 _MOST_LEVELS = 2
-"""Most keys from a loaded object down to a state dict, as in `{"model_ema": {"module": ...}}`."""
+"""Most steps from a loaded object down to a state dict, as in `{"model_ema": {"module": ...}}`."""
 
 
-def _nested(loaded: Mapping[Any, Any], levels: int = _MOST_LEVELS) -> dict[str, Mapping[Any, Any]]:
-    """Return the mappings of tensors inside a loaded object, by their keys, joined by dots."""
-    found: dict[str, Mapping[Any, Any]] = {}
-    for key, value in loaded.items():
-        if not isinstance(key, str) or not isinstance(value, Mapping) or key.endswith(_EXTRA):
+def _nested(
+    loaded: Mapping[Any, Any] | list[Any], levels: int = _MOST_LEVELS
+) -> dict[_Where, Mapping[Any, Any]]:
+    """Return the mappings of tensors inside a loaded object, by where they are."""
+    found: dict[_Where, Mapping[Any, Any]] = {}
+    for key, value in enumerate(loaded) if isinstance(loaded, list) else loaded.items():
+        if not isinstance(key, (str, int)) or str(key).endswith(_EXTRA):
             continue
-        if _has_tensors(value.values()):
+        if isinstance(value, Mapping) and any(map(_is_real, value.values())):
             if all(isinstance(name, str) for name in value):
-                found[key] = value
-        elif levels > 1:
-            found |= {f"{key}.{inner}": each for inner, each in _nested(value, levels - 1).items()}
+                found[key,] = value
+        elif isinstance(value, (Mapping, list)) and levels > 1:
+            found |= {(key, *inner): each for inner, each in _nested(value, levels - 1).items()}
     return found
 
 
-def _to_choose(path: Path, found: Mapping[str, Any]) -> str:
+def _to_choose(path: Path, found: Mapping[_Where, Any], is_plain: bool) -> str:
     """Return what to do to compare with one of several state dicts."""
-    key = min(found)
-    keys = "".join(f"[{part!r}]" for part in key.split("."))
-    if isinstance(found[key], _ModuleState):  # only its code can load it
+    where = min(found, key=_shown)
+    keys = "".join(f"[{part!r}]" for part in where)
+    if isinstance(found[where], _ModuleState):  # only its code can load it
         return f"to compare with one, load it, and save the state_dict() of its {keys} alone"
-    load = f"torch.load({path.name!r}, weights_only=True)"
+    load = f"torch.load({path.name!r}, weights_only={is_plain})"
     return f"to compare with one, save it alone: torch.save({load}{keys}, 'state.pt')"
+
+
+def _is_real(value: Any) -> bool:
+    """Whether it is a tensor of the kind that layers learn; a random generator's state is of integers."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.is_floating_point() or value.is_complex() or value.is_quantized
 
 
 def _has_tensors(values: Iterable[Any]) -> bool:

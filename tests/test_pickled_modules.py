@@ -99,8 +99,9 @@ def test_a_whole_module_is_described_as_the_module_itself(tmp_path: Path, net: A
         nn.DataParallel,
         lambda net: {"epoch": np.float64(3), "ema": None, "model": net},
         lambda net: {"epoch": 3, "checkpoint": {"net": net, "optimizer": {"lr": 0.1}}},
+        lambda net: {"models": [net], "rng": torch.get_rng_state(), "others": {"rng": torch.get_rng_state()}},
     ],
-    ids=["parallel", "model", "two levels"],
+    ids=["parallel", "model", "two levels", "list"],
 )
 def test_a_module_is_found_in_what_a_training_script_saves(tmp_path: Path, net: Any, wrap: Any) -> None:
     assert described(census_source(saved(tmp_path, wrap(net)))) == take_census(net, evidence=False)
@@ -111,6 +112,15 @@ def test_two_modules_are_listed_with_what_to_do(tmp_path: Path, net: Any) -> Non
         SourceError, match=r"holds 2 state dicts: a, b; to compare with one, load it, .* \['a'\]"
     ):
         census_source(saved(tmp_path, {"a": net, "b": net}))
+
+
+def test_one_of_several_state_dicts_beside_other_objects_is_named(tmp_path: Path, net: Any) -> None:
+    states = [net.state_dict(), net.state_dict()]
+
+    with pytest.raises(
+        SourceError, match=r"models\.0, models\.1; .*weights_only=False\)\['models'\]\[0\], 'state.pt'"
+    ):
+        census_source(saved(tmp_path, {"models": states, "best": np.float64(1)}))
 
 
 def test_objects_beside_a_state_dict_are_not_made(tmp_path: Path, net: Any) -> None:
