@@ -15,7 +15,7 @@ from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
 from analyzer.model import Graph, GraphPath, Node, Place, StoredTensor
 from analyzer.model.content import Array
-from analyzer.model.dtypes import round_to_half
+from analyzer.model.dtypes import DType, round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.records import Frozen, field, replace
@@ -51,7 +51,16 @@ from analyzer.verify.parting import (
     mark_bad_calls,
     record_pass,
 )
-from analyzer.verify.prints import HUGE, Finder, Print, is_like, noise_between, print_of, scale_between
+from analyzer.verify.prints import (
+    HUGE,
+    Finder,
+    Print,
+    as_array,
+    is_like,
+    noise_between,
+    print_of,
+    scale_between,
+)
 from analyzer.verify.quantizers import Judge, combine_runs, contradicted, find_odd_biases, find_shared_biases
 from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
@@ -530,8 +539,13 @@ class Bench:
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
                 )
-            agreements[name] = found
+            agreements[name] = replace(found, max_abs_error=None) if name in self.texts else found
         return agreements
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Outputs that are texts: the numbers that stand for them have no distance."""
+        return frozenset(value.name for value in self.graph.results if value.dtype is DType.STRING)
 
     def _coarse(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs of kernels with their largest possible error."""
@@ -1346,7 +1360,8 @@ class Bench:
 
     def _prints_of_inputs(self, feeds: Mapping[str, Array]) -> dict[str, Print]:
         """Return the prints of the graph's inputs."""
-        return {name: print_of(feeds[name]) for name in self._takes if name in feeds}
+        found = {name: as_array(feeds[name]) for name in self._takes if name in feeds}
+        return {name: print_of(array) for name, array in found.items() if array is not None}
 
     @property
     def _takes(self) -> set[str]:

@@ -34,7 +34,7 @@ from analyzer.verify.messages import (
     TwinAnswer,
     ValueDifference,
 )
-from analyzer.verify.prints import HUGE, Print, print_of
+from analyzer.verify.prints import HUGE, Print, as_array, print_of
 from analyzer.verify.twin import RANGES, RefusedError, make_twin
 
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 4096
@@ -441,15 +441,16 @@ def _inputs(question: Question) -> dict[str, Array]:
 
 
 def _run(models: _ModelCache, question: Question, wanted: Sequence[str]) -> Iterator[tuple[int, Array]]:
-    """Yield the values that are arrays, each with its place in `wanted`."""
+    """Yield the values that can be compared as arrays, each with its place in `wanted`."""
     session = _session(models, question, wanted)
     kinds = {each.name: each.type for each in session.get_inputs()}
     feeds = {
         name: _typed(array, kinds.get(name, "")) for name, array in _inputs(question).items() if name in kinds
     }
     for place, value in enumerate(session.run(list(wanted), as_taken(feeds, session))):
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            yield place, value
+        array = as_array(value)
+        if array is not None:
+            yield place, array
 
 
 _HALF = {"tensor(float16)": np.float16, "tensor(float)": np.float32}

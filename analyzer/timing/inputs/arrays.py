@@ -70,10 +70,12 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write an `.npz` file; `numpy.savez` before numpy 2.1 would take `allow_pickle` for the name of an array.
 
     Raises:
-        ValueError: an array holds Python objects.
+        ValueError: an array holds Python objects other than texts.
     """
     with zipfile.ZipFile(path, "w") as file:
         for name, array in arrays.items():
+            if array.dtype == object and all(isinstance(each, str) for each in array.reshape(-1)):
+                array = array.astype(str)
             with file.open(f"{name}.npy", "w", force_zip64=True) as part:
                 np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)
 
