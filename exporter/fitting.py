@@ -31,6 +31,7 @@ from analyzer.checkpoints.checkpoint import (
     read_index,
 )
 from analyzer.checkpoints.packed import describe_packed, find_packed, read_quantization
+from analyzer.checkpoints.part import name_parts
 from analyzer.checkpoints.statedict import (
     BY_MODULE,
     BY_PICKLED_MODULE,
@@ -74,24 +75,28 @@ class StateDict:
     notes: tuple[str, ...] = ()
     module: nn.Module | None = None
     """Module without its code, if the file holds a whole one."""
+    is_part: bool = False
+    """Whether it is the state dict of the file that was asked for by its key."""
 
 
-def load_state_dict(path: Path, kind: CheckpointKind) -> StateDict:
+def load_state_dict(path: Path, kind: CheckpointKind, parts: Sequence[str] = ()) -> StateDict:
     """Read the tensors of a safetensors file or of a state dict that torch.save wrote, or of all shards of an index.
+
+    `parts` may be the key of one of several state dicts in a file of torch.save.
 
     Raises:
         SourceError: it cannot be read, or holds no state dict.
         ManifestError: the index is broken.
     """
-    load = load_pickle if kind.is_pickle else _load_safetensors
+    load = functools.partial(load_pickle, parts=parts) if kind.is_pickle else _load_safetensors
     stored: dict[str, torch.Tensor] = {}
     notes: list[str] = []
-    module = None
+    module, is_part = None, False
     for file in checkpoint_files(path):
         loaded = load(file)
         stored.update(loaded.tensors)
         notes += loaded.notes
-        module = loaded.module
+        module, is_part = loaded.module, loaded.is_part
     if kind is CheckpointKind.PICKLE_INDEX:
         lacking = read_index(path).keys() - stored.keys()
         if lacking:
@@ -99,7 +104,7 @@ def load_state_dict(path: Path, kind: CheckpointKind) -> StateDict:
     tensors = {name: stored[key] for key, name in plain_names(stored).items()}
     if kind is not CheckpointKind.PICKLE:
         module = None  # a shard is no model
-    return StateDict(_unpacked(tensors, path.parent, notes), stored, tuple(notes), module)
+    return StateDict(_unpacked(tensors, path.parent, notes), stored, tuple(notes), module, is_part)
 
 
 _MOST_DECODED = 8 << 30
@@ -326,9 +331,16 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def census_checkpoint(
-    path: Path, kind: CheckpointKind, *, model_class: str | None = None, trust_remote_code: bool = False
+    path: Path,
+    kind: CheckpointKind,
+    *,
+    model_class: str | None = None,
+    trust_remote_code: bool = False,
+    parts: Sequence[str] = (),
 ) -> Original:
     """Describe a checkpoint file: by the class that the config beside it names, else by the names of its tensors.
+
+    `parts` may be the key of one of several state dicts in a file of torch.save; modules are not taken here.
 
     Raises:
         ManifestError: a safetensors file or an index is broken.
@@ -338,7 +350,7 @@ def census_checkpoint(
     """
     state = None
     if kind.is_pickle:
-        state = load_state_dict(path, kind)
+        state = load_state_dict(path, kind, parts)
         source = {"source": str(path), "kind": kind.value, "weights": "checkpoint"}
         if state.module is None:
             by_names = describe_by_names(
@@ -352,6 +364,8 @@ def census_checkpoint(
         if not (path.parent / CONFIG_FILE).is_file():
             raise UsageError(f"--class {model_class}: no {CONFIG_FILE} beside {path} to build it from")
         require_transformers()
+    if state is not None and state.is_part:
+        return name_parts(by_names, parts)
     reason = lacks_class(path)
     if reason is None:
         try:

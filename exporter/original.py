@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import checkpoint_kind
+from analyzer.checkpoints.part import take_parts
 from analyzer.manifest import Manifest
 from exporter.census import take_census, weights_of
 from exporter.fitting import census_checkpoint, tracer_of
@@ -28,18 +29,20 @@ def census_source(
     dtype: str = "fp32",
     meta: bool = False,
     trust_remote_code: bool = False,
+    parts: Sequence[str] = (),
     say: Progress = silent,
 ) -> Original:
     """Describe SOURCE's parameters and buffers without exporting it.
 
     Values are included if SOURCE holds weights, or if the options make weights up. They are left out if SOURCE is only
     a config, or with `meta`. SOURCE may also be a checkpoint file, whose tensors keep their types. A file without a
-    config.json beside it is described by the names of its tensors.
+    config.json beside it is described by the names of its tensors. With `parts` the side is that of these modules,
+    or of one of several state dicts in a file of torch.save.
 
     Raises:
         SourceError: SOURCE names nothing that can be built or read.
         ManifestError: SOURCE is a broken safetensors file or index.
-        UsageError: the options contradict each other.
+        UsageError: the options contradict each other, or no tensor is in one of `parts`.
         MissingExtraError: transformers is needed and not installed.
     """
     made = (model_class, random_weights, fresh_init, seed, dtype, meta)
@@ -47,12 +50,19 @@ def census_source(
     path = Path(source).expanduser()
     kind = checkpoint_kind(path)
     if kind is not None and not options.needs_no_checkpoint:
-        original = census_checkpoint(path, kind, model_class=model_class, trust_remote_code=trust_remote_code)
-        source_fields = {**original.manifest.source, **versions()}
-        return dataclasses.replace(
-            original, manifest=dataclasses.replace(original.manifest, source=source_fields)
+        stored = census_checkpoint(
+            path, kind, model_class=model_class, trust_remote_code=trust_remote_code, parts=parts
         )
-    resolved = resolve_source(source, options, say)
+        source_fields = {**stored.manifest.source, **versions()}
+        original = dataclasses.replace(
+            stored, manifest=dataclasses.replace(stored.manifest, source=source_fields)
+        )
+    else:
+        original = _census_model(resolve_source(source, options, say))
+    return take_parts(original, parts)
+
+
+def _census_model(resolved: ResolvedModel) -> Original:
     manifest = take_census(resolved.model, provenance(resolved), evidence=False)
     weights = weights_of(resolved.model, without=resolved.missing)
     if weights is None:

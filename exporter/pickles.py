@@ -12,7 +12,7 @@ import collections
 import pickle
 import types
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,16 +44,21 @@ class Pickled:
     module: nn.Module | None = None
     """Module without its code, if the file holds a whole module and not a state dict alone."""
     notes: tuple[str, ...] = ()
+    is_part: bool = False
+    """Whether it is the state dict that `parts` named."""
 
 
-def load_pickle(path: Path) -> Pickled:
+def load_pickle(path: Path, parts: Sequence[str] = ()) -> Pickled:
     """Read the state dict, or the whole module, that a file holds.
+
+    Of several state dicts `parts` may name one by its key, or by its keys joined by dots.
 
     Raises:
         SourceError: it cannot be read, or holds no state dict, or several and none has a known key.
     """
     loaded, is_plain = _unpickle(path)
-    found, where = _find(path, loaded, is_plain)
+    choice = _choose(loaded, parts)
+    found, where = _find(path, loaded, is_plain) if choice is None else choice
     tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
     endless = [str(name) for name, tensor in tensors.items() if _is_endless(tensor)]
     if endless:
@@ -74,11 +79,12 @@ def load_pickle(path: Path) -> Pickled:
             + (f"; left out: {listed(left)}" if left else "")
         )
         beside = {key: state for key, state in _nested(loaded).items() if key != where}
-        if beside:
+        if beside and choice is None:
             notes.append(
                 f"{path}: other state dicts in it: {listed(map(_shown, beside))}; {_to_choose(path, beside, is_plain)}"
             )
-    return Pickled({str(name): tensor for name, tensor in tensors.items()}, module, tuple(notes))
+    by_name = {str(name): tensor for name, tensor in tensors.items()}
+    return Pickled(by_name, module, tuple(notes), is_part=choice is not None)
 
 
 # the file
@@ -364,6 +370,12 @@ def _shown(where: _Where) -> str:
     return ".".join(map(str, where))
 
 
+def _choose(loaded: Any, parts: Sequence[str]) -> tuple[Mapping[Any, Any], _Where] | None:
+    """Return the state dict that the only part names, and where it is; None if it names none."""
+    nested = _nested(loaded) if isinstance(loaded, Mapping) and parts else {}
+    return next(((found, where) for where, found in nested.items() if [_shown(where)] == [*parts]), None)
+
+
 def _find(path: Path, loaded: Any, is_plain: bool) -> tuple[Mapping[Any, Any], _Where]:
     """Return the state dict in a loaded object, and where it is.
 
@@ -418,10 +430,11 @@ def _to_choose(path: Path, found: Mapping[_Where, Any], is_plain: bool) -> str:
     """Return what to do to compare with one of several state dicts."""
     where = min(found, key=_shown)
     keys = "".join(f"[{part!r}]" for part in where)
+    named = f"to compare with one, name it, as in --part {_shown(where)}"
     if isinstance(found[where], _ModuleState):  # only its code can load it
-        return f"to compare with one, load it, and save the state_dict() of its {keys} alone"
+        return named
     load = f"torch.load({path.name!r}, weights_only={is_plain})"
-    return f"to compare with one, save it alone: torch.save({load}{keys}, 'state.pt')"
+    return f"{named}, or save it alone: torch.save({load}{keys}, 'state.pt')"
 
 
 def _is_real(value: Any) -> bool:

@@ -108,9 +108,7 @@ def test_a_module_is_found_in_what_a_training_script_saves(tmp_path: Path, net: 
 
 
 def test_two_modules_are_listed_with_what_to_do(tmp_path: Path, net: Any) -> None:
-    with pytest.raises(
-        SourceError, match=r"holds 2 state dicts: a, b; to compare with one, load it, .* \['a'\]"
-    ):
+    with pytest.raises(SourceError, match=r"holds 2 state dicts: a, b; .* as in --part a$"):
         census_source(saved(tmp_path, {"a": net, "b": net}))
 
 
@@ -121,6 +119,18 @@ def test_one_of_several_state_dicts_beside_other_objects_is_named(tmp_path: Path
         SourceError, match=r"models\.0, models\.1; .*weights_only=False\)\['models'\]\[0\], 'state.pt'"
     ):
         census_source(saved(tmp_path, {"models": states, "best": np.float64(1)}))
+
+
+def test_a_part_may_be_one_of_several_state_dicts(tmp_path: Path, net: Any) -> None:
+    other = {"w": torch.rand(2, 3)}
+    path = saved(tmp_path, {"policy": net.state_dict(), "value": other, "best": np.float64(1)})
+
+    assert [each.name for each in census_source(path, parts=["value"]).manifest.parameters] == ["w"]
+    policy = census_source(path, parts=["policy"])
+    assert {each.name for each in policy.manifest.parameters} >= {"body.0.weight", "gain"}
+    assert policy.manifest.source["part"] == "policy"
+    with pytest.raises(SourceError, match=r"holds 2 state dicts: policy, value; .* as in --part policy"):
+        census_source(path, parts=["body"])
 
 
 def test_objects_beside_a_state_dict_are_not_made(tmp_path: Path, net: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,11 +33,21 @@ complete_presets = complete_from(_list_presets, files=True)
 
 
 def read_original(
-    source: str, sourced: SourceOptions, run: Run, *, random_weights: bool, seed: int
+    source: str,
+    sourced: SourceOptions,
+    run: Run,
+    *,
+    random_weights: bool,
+    seed: int,
+    parts: Sequence[str] = (),
 ) -> Original:
-    """Return PyTorch's side; a manifest and the names in a safetensors file need no PyTorch, any other SOURCE does."""
+    """Return PyTorch's side; a manifest and the names in a safetensors file need no PyTorch, any other SOURCE does.
+
+    With `parts` it is that of these modules, or of one of several state dicts in a file of torch.save.
+    """
     from analyzer.checkpoints import Original
     from analyzer.checkpoints.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
+    from analyzer.checkpoints.part import take_parts
     from analyzer.checkpoints.statedict import add_reason
     from analyzer.manifest import is_manifest, load_manifest
 
@@ -48,14 +59,19 @@ def read_original(
             raise UsageError(
                 f"--random-weights: {source} describes weights; name a config, preset or factory with --against"
             )
-        return Original(load_manifest(path))
+        return take_parts(Original(load_manifest(path)), parts)
     needs_class = kind is None or kind.is_pickle or is_built
     reason = None if needs_class else lacks_class(path)
     if reason is not None:
-        original = add_reason(open_checkpoint(path), path, reason)
+        original = take_parts(add_reason(open_checkpoint(path), path, reason), parts)
     else:
         exporter = import_exporter("a SOURCE that is neither a manifest.json nor a .safetensors file")
-        options = {"random_weights": random_weights, "seed": seed, **dataclasses.asdict(sourced)}
+        options = {
+            "random_weights": random_weights,
+            "seed": seed,
+            "parts": parts,
+            **dataclasses.asdict(sourced),
+        }
         original = cast("Original", exporter.census_source(source, say=notify, **options))
     for note in original.notes:
         notify(note)

@@ -47,6 +47,13 @@ if TYPE_CHECKING:  # `--help` does not need this
     help="Compare MODEL with SOURCE.  [manifest.json, else config.json, beside MODEL]",
 )
 @click.option(
+    "--part",
+    "parts",
+    metavar="NAME",
+    multiple=True,
+    help="Compare with this module of SOURCE alone (encoder), or with this state dict of a .pt file; may be repeated.",
+)
+@click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
     help="Compare none, samples or all of the values.  [full; sampled for a URL against weights]",
@@ -61,6 +68,7 @@ if TYPE_CHECKING:  # `--help` does not need this
 def reconcile(
     model: str,
     against: str | None,
+    parts: tuple[str, ...],
     content: ContentMode | None,
     sourced: SourceOptions,
     grouped: GroupOptions,
@@ -82,7 +90,7 @@ def reconcile(
     check_there(model)
     source = against if against is not None else require_beside(model)
     run.guard(*list_inputs(model), source)
-    original = read_original(source, sourced, run, **weight_options)
+    original = read_original(source, sourced, run, parts=parts, **weight_options)
     result = judge_original(run.audit(model, bounded), original, content, run)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)
     run.finish(report, judged, report.findings, failed=not result.balanced)

@@ -116,6 +116,8 @@ def format_source(source: Mapping[str, str]) -> str:
 
     >>> format_source({"class": "BertModel", "source": "gpt2", "weights": "random"})
     'BertModel, gpt2, random weights'
+    >>> format_source({"class": "BertModel", "source": "gpt2", "weights": "checkpoint", "part": "encoder"})
+    'encoder of BertModel, gpt2, checkpoint'
     """
     weights = source.get("weights", "")
     weights_kind = {"random": "random weights", "fresh": "weights as they are initialised"}.get(
@@ -123,7 +125,9 @@ def format_source(source: Mapping[str, str]) -> str:
     )
     if weights == "factory" and "seed" in source:
         weights_kind = f"weights made by the factory, seed {source['seed']}"
-    return ", ".join(value for value in (source.get("class"), source.get("source"), weights_kind) if value)
+    part = f"{source['part']} of " if "part" in source else ""
+    names = ", ".join(value for value in (source.get("class"), source.get("source"), weights_kind) if value)
+    return f"{part}{names}"
 
 
 def format_expression(text: str) -> str:
