@@ -32,7 +32,7 @@ from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read import read_model
 from analyzer.records import Frozen
-from analyzer.text import printable, shorten
+from analyzer.text import printable
 from analyzer.timing.attribution import match_kernels
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.record import Axis
@@ -62,7 +62,9 @@ def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") ->
         answer = trace_apart(request, name)
         if isinstance(answer, str) or answer.runs[0].why:
             why = answer if isinstance(answer, str) else answer.runs[0].why
-            raise CostError(f"{name}: onnxruntime does not run it: {shorten(printable(why), 300)}")
+            from analyzer.timing.running.isolated import describe_run_error  # only an error needs it
+
+            raise CostError(f"{name}: onnxruntime does not run it: {describe_run_error(why)}")
         yield answer
 
 

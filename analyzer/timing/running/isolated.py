@@ -244,6 +244,9 @@ _OF_SHAPES = re.compile(
 )
 
 
+_UNREGISTERED = r"(?P<name>[^\s:]*:\S+?)\(-?\d+\) is not a registered function/op"
+
+
 def describe_run_error(text: str) -> str:
     r"""Return onnxruntime's message about a run in short: the node if it names one, and the cause.
 
@@ -252,10 +255,18 @@ def describe_run_error(text: str) -> str:
     ...     "node. Name:'sum' Status Message: No x.\n"
     ... )
     'node "sum" (Add): No x'
+    >>> describe_run_error(
+    ...     "Fail: [ONNXRuntimeError] : 1 : FAIL : Load model from m.onnx failed:"
+    ...     "Fatal error: custom:Op(-1) is not a registered function/op"
+    ... )
+    'it has no operator custom:Op'
     """
     found = re.search(_RUNNING, text[:_READ], re.DOTALL)
     if found:
         return f"{_place(found)}: {cleaned(found['why'])}"
+    missing = re.search(_UNREGISTERED, text[:_READ])
+    if missing:
+        return f"it has no operator {printable(missing['name'])}"
     return cleaned(re.sub(r"^\w+: (?=\[ONNXRuntimeError\])", "", text))
 
 
