@@ -3,12 +3,14 @@
 A state dict is read by `torch.load` with `weights_only`. A file that needs more classes than that allows, such as a
 whole module, is read once more with stand-ins for all of them: a stand-in keeps what the pickle says of its object, and
 does nothing. A stand-in that holds parameters, buffers and modules becomes a plain `torch.nn.Module` with the same
-tensors, names and flags.
+tensors, names and flags. The objects of a TorchScript archive are read in the same way, and its code is not.
 """
 
 from __future__ import annotations
 
 import collections
+import io
+import mmap
 import pickle
 import types
 import zipfile
@@ -68,6 +70,8 @@ def load_pickle(path: Path, parts: Sequence[str] = ()) -> Pickled:
     others = [str(name) for name in found if name not in tensors]
     notes = [f"{path}: no tensors, left out: {listed(others)}"] if others else []
     module = found.module if isinstance(found, _ModuleState) else None
+    if isinstance(found, _ScriptState):
+        notes.append(f"{path}: a TorchScript archive, of which the tensors were read, and no code was run")
     if isinstance(found, _ModuleState):
         notes.append(
             f"{path}: holds a whole {found.kind}, of which the tensors were read, and no code was run"
@@ -99,10 +103,7 @@ def _unpickle(path: Path) -> tuple[Any, bool]:
         with path.open("rb") as file:
             is_archive = file.read(len(_ZIP)) == _ZIP
         if is_archive and _is_torchscript(path):
-            raise SourceError(
-                f"{path}: a TorchScript archive, not a state dict; save its tensors alone, and pass that file: "
-                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'state.pt')"
-            )
+            return _read_script(path), True
         is_mapped = is_archive and _is_stored_plainly(path)
         with quiet():
             try:
@@ -255,6 +256,86 @@ def _load(file: Any, **named: Any) -> Any:
 
 _INERT = types.SimpleNamespace(__name__="inert", Unpickler=_Unpickler, load=_load)
 """The parts of the module `pickle` that torch.load uses."""
+
+
+# TorchScript
+
+
+class _ScriptState(dict[str, torch.Tensor]):
+    """Tensors of a TorchScript archive, by their names in the module."""
+
+
+def _read_script(path: Path) -> _ScriptState:
+    """Read the tensors of the objects in an archive of torch.jit.save (PyTorch, torch/csrc/jit/docs/serialization.md).
+
+    Raises:
+        SourceError: it has none, as after `torch.jit.freeze`, which makes constants of the code of them.
+    """
+    _is_stored_plainly(path)  # or its records are too large
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file, quiet():
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        [name] = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith("/data.pkl")]
+        root = name.removesuffix("data.pkl")
+        loaded = _ScriptUnpickler(io.BytesIO(archive.read(name)), archive, mapped, f"{root}data/").load()
+    state = _ScriptState()
+    waiting = [("", loaded)]
+    for at, (prefix, holder) in enumerate(waiting):  # grows as it goes
+        if at > _MOST_MODULES:
+            raise SourceError(f"{path}: holds a module of more modules than any model has")
+        for key, value in holder.fields().items() if isinstance(holder, _StandIn) else ():
+            if isinstance(value, torch.Tensor):
+                state[prefix + key] = value
+            else:
+                waiting.append((f"{prefix}{key}.", value))
+    if not state:
+        raise SourceError(
+            f"{path}: a TorchScript archive without named tensors: torch.jit.freeze makes constants of them; save the "
+            "model before it"
+        )
+    return state
+
+
+class _ScriptUnpickler(_Unpickler):
+    """Unpickler of an archive's objects, with tensors that are mapped from the file."""
+
+    def __init__(self, file: io.BytesIO, archive: zipfile.ZipFile, mapped: mmap.mmap, root: str) -> None:
+        super().__init__(file)
+        self._archive, self._mapped, self._root = archive, mapped, root
+        self._storages: dict[str, torch.UntypedStorage] = {}
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if module == "torch" and name.endswith("Storage"):
+            return getattr(torch, name).dtype
+        return super().find_class(module, name)
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        _, dtype, key, _, _ = pid
+        if key not in self._storages:
+            self._storages[key] = self._read(str(key))
+        typed: Any = torch.storage.TypedStorage
+        return typed(wrap_storage=self._storages[key], dtype=dtype, _internal=True)
+
+    def _read(self, key: str) -> torch.UntypedStorage:
+        record = self._archive.getinfo(self._root + key)
+        content, start = bytearray(), 0
+        if record.compress_type == zipfile.ZIP_STORED:
+            header = self._mapped[record.header_offset : record.header_offset + _HEADER]
+            names = sum(int.from_bytes(header[at : at + 2], "little") for at in (_HEADER - 4, _HEADER - 2))
+            start = record.header_offset + _HEADER + names
+        else:
+            content = bytearray(self._archive.read(record))
+        if not record.file_size:
+            return torch.empty(0).untyped_storage()
+        found = torch.frombuffer(
+            content or self._mapped, dtype=torch.uint8, count=record.file_size, offset=start
+        )
+        return found.untyped_storage()
+
+
+_HEADER = 30
+"""Bytes of a record's header in a zip archive, before its name and extra field; it ends with the lengths of these two
+(PKWARE, APPNOTE 4.3.7).
+"""
 
 
 # modules

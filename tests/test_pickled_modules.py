@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import io
 import pickle
+import warnings
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ class Net(nn.Module):
         self.register_buffer("shift", torch.rand(6))
         self.register_buffer("grid", torch.rand(6), persistent=False)
 
-    def forward(self, image: Any) -> Any:
+    def forward(self, image):  # TorchScript reads annotations
         return self.head(self.body(image).mean((2, 3)) * self.gain + self.shift + self.grid)
 
 
@@ -119,6 +121,56 @@ def test_one_of_several_state_dicts_beside_other_objects_is_named(tmp_path: Path
         SourceError, match=r"models\.0, models\.1; .*weights_only=False\)\['models'\]\[0\], 'state.pt'"
     ):
         census_source(saved(tmp_path, {"models": states, "best": np.float64(1)}))
+
+
+def scripted(folder: Path, net: Any, how: str) -> Path:
+    path = folder / "scripted.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        made = torch.jit.trace(net, torch.rand(1, 3, 8, 8)) if how == "trace" else torch.jit.script(net)
+        torch.jit.save(torch.jit.freeze(made) if how == "freeze" else made, path)
+    return path
+
+
+def repacked(path: Path, compression: int, **records: bytes) -> str:
+    """Write the archive anew, with other contents of some records."""
+    target = path.with_name("repacked.pt")
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", compression) as made:
+        for record in archive.namelist():
+            made.writestr(record, records.get(record.rpartition("/")[2], archive.read(record)))
+    return str(target)
+
+
+@pytest.mark.parametrize("compression", [None, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("how", ["script", "trace"])
+def test_a_torchscript_archive_has_the_tensors_of_the_module(
+    tmp_path: Path, net: Any, how: str, compression: int | None
+) -> None:
+    path = scripted(tmp_path, net, how)
+
+    original = census_source(str(path) if compression is None else repacked(path, compression))
+
+    assert original.weights is not None
+    for name, tensor in net.state_dict().items():
+        found = original.weights.array(name)
+        assert found is not None, name
+        np.testing.assert_array_equal(found, tensor.numpy())
+    assert [each.names for each in original.manifest.parameters if each.tied] == [
+        ("table.weight", "head.weight")
+    ]
+    assert [note for note in original.notes if "TorchScript" in note]
+
+
+def test_a_frozen_torchscript_archive_says_why_it_has_no_names(tmp_path: Path, net: Any) -> None:
+    with pytest.raises(SourceError, match=r"without named tensors: torch\.jit\.freeze"):
+        census_source(str(scripted(tmp_path, net, "freeze")))
+
+
+def test_a_tensor_of_an_archive_has_no_more_than_its_record(tmp_path: Path, net: Any) -> None:
+    path = scripted(tmp_path, net, "trace")
+
+    with pytest.raises(SourceError, match="not resizable"):
+        census_source(repacked(path, zipfile.ZIP_STORED, **{"0": b"\0" * 4}))
 
 
 def test_a_part_may_be_one_of_several_state_dicts(tmp_path: Path, net: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -371,18 +370,6 @@ def test_another_state_dict_beside_the_one_that_was_read_is_reported(
     assert any(
         "other state dicts in it" in note and f"{path}, 'state.pt')" in note for note in original.notes
     )
-
-
-def test_a_torchscript_archive_is_refused_with_the_way_to_its_tensors(tmp_path: Path) -> None:
-    path = tmp_path / "scripted.pt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.save(torch.jit.trace(torch.nn.Linear(3, 2), torch.ones(1, 3)), path)
-
-    with pytest.raises(
-        SourceError, match=r"a TorchScript archive, .*torch.jit.load\('scripted.pt'\).state_dict"
-    ):
-        census_source(str(path))
 
 
 @pytest.mark.parametrize("how", [{}, {"_use_new_zipfile_serialization": False}], ids=["zip", "legacy"])
