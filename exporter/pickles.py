@@ -497,7 +497,8 @@ def _nested(
     """Return the mappings of tensors inside a loaded object, by where they are."""
     found: dict[_Where, Mapping[Any, Any]] = {}
     for key, value in enumerate(loaded) if isinstance(loaded, list) else loaded.items():
-        if not isinstance(key, (str, int)) or str(key).endswith(_EXTRA):
+        is_place = isinstance(key, str) or isinstance(loaded, list)  # an optimizer's state is by numbers
+        if not is_place or str(key).endswith(_EXTRA):
             continue
         if isinstance(value, Mapping) and any(map(_is_real, value.values())):
             if all(isinstance(name, str) for name in value):

@@ -114,6 +114,15 @@ def test_two_modules_are_listed_with_what_to_do(tmp_path: Path, net: Any) -> Non
         census_source(saved(tmp_path, {"a": net, "b": net}))
 
 
+def test_an_optimizer_s_state_is_no_state_dict(tmp_path: Path, net: Any) -> None:
+    optimizer = torch.optim.Adam([parameter for parameter in net.parameters() if parameter.requires_grad])
+    net(torch.rand(1, 3, 8, 8)).sum().backward()
+    optimizer.step()
+
+    with pytest.raises(SourceError, match="holds no state dict, only param_groups, state"):
+        census_source(saved(tmp_path, optimizer.state_dict()))
+
+
 def test_one_of_several_state_dicts_beside_other_objects_is_named(tmp_path: Path, net: Any) -> None:
     states = [net.state_dict(), net.state_dict()]
 
