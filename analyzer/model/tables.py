@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from analyzer.model.content import Array
 from analyzer.model.distances import are_distances
+from analyzer.model.pyramids import is_pyramid
 from analyzer.model.waves import are_solved_waves, grids, may_be_waves
 
 Reals = npt.NDArray[np.float64]
@@ -84,7 +85,7 @@ _MOST_PERIODS = 64
 
 
 def is_known_table(array: Array, step: float = 0.0) -> bool:
-    """Whether a table is counts, distances in a grid, a mask, frequencies, slopes, sines or cosines.
+    """Whether a table is counts, distances in a grid, cells of grids, a mask, frequencies, slopes, sines or cosines.
 
     The axes may be in any order, except for distances.
     """
@@ -94,7 +95,7 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
         values = np.squeeze(array.astype(np.float64))
         if not values.ndim:
             return False
-        if are_whole(values) and are_distances(values.astype(np.int64)):
+        if (are_whole(values) and are_distances(values.astype(np.int64))) or is_pyramid(values):
             return True
         slack = _SLACK_OF_HALF if _was_half(array) else slack_of(array)
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack

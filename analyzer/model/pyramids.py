@@ -1,0 +1,123 @@
+"""Numbers -> whether they are the cells of a detector's grids: their places, or the strides of their levels.
+
+A detector without anchors predicts a box for each cell of several grids, each half as wide and high as the one before.
+A static export stores the places of the cells, of all grids one after another, and the stride of each cell's grid (Tian
+et al. 2019, arXiv:1904.01355, section 3.1; Ge et al. 2021, arXiv:2107.08430; `make_anchors` of Ultralytics).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["is_pyramid"]
+
+Reals = npt.NDArray[np.float64]
+
+_LEAST = 8
+"""Least number of cells: few numbers look like grids by accident."""
+_MOST_LEVELS = 8
+_STRIDES = frozenset(2.0**exponent for exponent in range(1, 9))
+_EQUAL = 1e-5
+"""Tolerance of a place, as a part of a cell."""
+
+
+class _Grid(NamedTuple):
+    width: int
+    height: int
+    step: float
+    """Distance between two cells: 1, or the stride in pixels."""
+    start: float
+    """Place of the first cell, as a part of a step."""
+
+
+def is_pyramid(values: Reals) -> bool:
+    """Whether numbers are the places of the cells of several grids, or the strides of these cells.
+
+    Places are rows or columns of x and y; in each grid x runs first, and both begin at 0 or at half a cell.
+    """
+    if values.ndim == 1:
+        return _are_strides(values)
+    if values.ndim != 2 or 2 not in values.shape or values.size < 2 * _LEAST:
+        return False
+    sides = (values, values.T) if values.shape == (2, 2) else (values if len(values) == 2 else values.T,)
+    return any(_are_levels(list(_grids(side))) for side in sides)
+
+
+def _grids(places: Reals) -> Iterator[_Grid | None]:
+    """Yield the grids one after another; None where the places (2, cells) are those of no further grid."""
+    at, count, before = 0, places.shape[1], None
+    for _ in range(_MOST_LEVELS):
+        if at == count:
+            return
+        grid = _first_grid(places[:, at:], before)
+        yield grid
+        if grid is None:
+            return
+        at, before = at + grid.width * grid.height, grid
+    if at < count:
+        yield None
+
+
+def _first_grid(places: Reals, before: _Grid | None) -> _Grid | None:
+    x, y = places
+    is_row = y == y[0]
+    width = len(x) if is_row.all() else int(np.argmin(is_row))
+    if width > 1:
+        step = float(x[1] - x[0])
+    elif before is not None:  # one column of cells has no distance of its own
+        step = before.step * (2 if x[0] > before.start * before.step else 1)
+    else:
+        return None
+    if step != 1 and step not in _STRIDES:
+        return None
+    width = (
+        int(np.argmax(np.append(x[1:width] <= x[: width - 1], True))) + 1
+    )  # x begins again at the next row
+    rows, height = (y - y[0]) / step, 1
+    while (height + 1) * width <= len(x) and abs(rows[height * width] - height) <= _EQUAL:
+        height += 1
+    cells = width * height
+    expected = np.arange(cells)
+    across, down = (x[:cells] - x[0]) / step, rows[:cells]
+    is_grid = (np.abs(across - expected % width) <= _EQUAL).all() and (
+        np.abs(down - expected // width) <= _EQUAL
+    ).all()
+    start = float(x[0]) / step
+    is_started = abs(x[0] - y[0]) <= _EQUAL * step and min(abs(start), abs(start - 0.5)) <= _EQUAL
+    return _Grid(width, height, step, round(start, 3)) if is_grid and is_started else None
+
+
+def _are_levels(grids: list[_Grid | None]) -> bool:
+    """Whether each grid has half the cells of its neighbor on each side, and the same cells or twice as large ones."""
+    found = [grid for grid in grids if grid is not None]
+    if len(found) < max(2, len(grids)) or len({grid.start for grid in found}) > 1:
+        return False
+    ordered = found if found[0].width >= found[-1].width else found[::-1]
+    steps = {small.step / large.step for large, small in itertools.pairwise(ordered)}
+    return (
+        len(steps) == 1
+        and steps <= {1.0, 2.0}
+        and all(
+            small.width == -(-large.width // 2) and small.height == -(-large.height // 2)
+            for large, small in itertools.pairwise(ordered)
+        )
+    )
+
+
+def _are_strides(values: Reals) -> bool:
+    """Whether numbers are powers of two, each repeated for the cells of its grid: four times as many for half of it."""
+    if values.size < _LEAST or float(values[0]) not in _STRIDES or float(values[-1]) not in _STRIDES:
+        return False
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(values)) + 1])
+    counts = np.diff(np.append(starts, values.size))
+    levels = values[starts]
+    if len(levels) > 1 and levels[0] > levels[1]:
+        levels, counts = levels[::-1], counts[::-1]
+    return 2 <= len(levels) <= _MOST_LEVELS and bool(
+        (levels[1:] == 2 * levels[:-1]).all() and (counts[:-1] == 4 * counts[1:]).all()
+    )

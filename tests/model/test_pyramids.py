@@ -1,0 +1,128 @@
+"""Cells of a detector's grids, and their strides, as a static export stores them; and numbers that are almost these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from models import manifest_of, noise, parameter, reconcile, text_model
+
+from analyzer.model.pyramids import is_pyramid
+from analyzer.model.tables import is_known_table
+
+Reals = npt.NDArray[np.float64]
+Sides = Sequence[tuple[int, int]]
+
+PYRAMIDS: dict[str, Sides] = {
+    "square": ((8, 8), (4, 4), (2, 2)),
+    "640 pixels": ((80, 80), (40, 40), (20, 20)),
+    "four levels of 1280 pixels": ((160, 160), (80, 80), (40, 40), (20, 20)),
+    "wide": ((60, 80), (30, 40), (15, 20)),
+    "two levels": ((2, 4), (1, 2)),
+    "the coarsest first": ((20, 20), (40, 40), (80, 80)),
+}
+
+
+def strides_of(sides: Sides) -> list[float]:
+    found = [8.0 * 2**level for level in range(len(sides))]
+    return found if sides[0] > sides[-1] else found[::-1]
+
+
+def cells(sides: Sides, start: float = 0.5, steps: Sequence[float] | None = None) -> Reals:
+    """Return the places (2, cells) of all grids, x first."""
+    grids = []
+    for (height, width), step in zip(sides, steps or [1.0] * len(sides), strict=True):
+        y, x = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+        grids.append((np.stack([x.ravel(), y.ravel()]) + start) * step)
+    return np.concatenate(grids, axis=1)
+
+
+def strides(sides: Sides) -> Reals:
+    return np.repeat(strides_of(sides), [height * width for height, width in sides])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("in_pixels", [False, True], ids=["cells", "pixels"])
+@pytest.mark.parametrize("start", [0.0, 0.5])
+@pytest.mark.parametrize("name", PYRAMIDS)
+def test_cells_of_grids_are_a_known_table(
+    name: str, start: float, in_pixels: bool, dtype: type[np.generic]
+) -> None:
+    sides = PYRAMIDS[name]
+    places = cells(sides, start, strides_of(sides) if in_pixels else None).astype(dtype)
+
+    assert is_known_table(places[None])
+    assert is_known_table(np.ascontiguousarray(places.T))
+
+
+@pytest.mark.parametrize("name", PYRAMIDS)
+def test_strides_of_cells_are_a_known_table(name: str) -> None:
+    found = strides(PYRAMIDS[name]).astype(np.float32)
+
+    assert is_known_table(found[None]) or found.size < 8
+
+
+CHANGES: dict[str, Callable[[Reals], Reals]] = {
+    "x and y exchanged": lambda places: places[::-1],
+    "backwards": lambda places: places[:, ::-1],
+    "moved": lambda places: places + 1,
+    "scaled": lambda places: places * 1.01,
+    "negative": lambda places: -places,
+    "rotated": lambda places: np.roll(places, 1, axis=1),
+    "one cell moved": lambda places: places + np.eye(*places.shape) * 0.01,
+    "last cell moved": lambda places: places + np.eye(*places.shape)[::-1, ::-1],
+    "last cell left out": lambda places: places[:, :-1],
+    "one grid": lambda places: places[:, : np.flatnonzero(np.diff(places[1]) < 0)[0] + 1],
+    "other order of grids": lambda places: np.concatenate([places[:, -20:], places[:, :-20]], axis=1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_almost_the_cells_of_grids_are_no_pyramid(change: str, start: float) -> None:
+    places = cells(((16, 12), (8, 6), (4, 3)), start)
+
+    assert is_pyramid(places)
+    assert not is_pyramid(CHANGES[change](places))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.repeat([8.0, 16.0, 32.0], [64, 16, 5]),
+        np.repeat([8.0, 16.0, 64.0], [64, 16, 4]),
+        np.repeat([8.0, 32.0, 16.0], [64, 16, 4]),
+        np.repeat([9.0, 18.0, 36.0], [64, 16, 4]),
+        np.repeat([8.0], [64]),
+        -np.repeat([8.0, 16.0, 32.0], [64, 16, 4]),
+    ],
+    ids=["count", "step", "order", "no power of two", "one level", "negative"],
+)
+def test_almost_strides_are_no_pyramid(values: Reals) -> None:
+    assert not is_pyramid(values)
+
+
+def test_weights_are_no_pyramid() -> None:
+    random = np.random.default_rng(0)
+
+    assert not any(is_pyramid(random.standard_normal(shape)) for shape in ((2, 84), (84, 2), (84,)))
+    assert not is_pyramid(np.zeros((2, 84)))
+    assert not is_pyramid(np.ones(84) * 8)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_detector_s_grids_balance_against_a_state_dict(tmp_path: Path, is_moved: bool) -> None:
+    sides = ((8, 8), (4, 4), (2, 2))
+    weight, places = noise(84, 84), cells(sides)[None].astype(np.float32)
+    stored = {
+        "head.weight": weight,
+        "grid": np.roll(places, 1, axis=2) if is_moved else places,
+        "strides": strides(sides)[None].astype(np.float32),
+    }
+    nodes = 'a = MatMul(x, "head.weight") b = Sub(grid, a) y = Mul(b, strides)'
+    proto = text_model(f"g (float[1,2,84] x) => (float[1,2,84] y) {{ {nodes} }}", stored)
+
+    assert reconcile(tmp_path, proto, manifest_of(parameter("head.weight", weight))).balanced != is_moved
