@@ -19,6 +19,7 @@ from analyzer.model.content import ContentMode
 from analyzer.reconciliation.batchnorm import match_folded_batchnorm, match_frozen_batchnorm, settle_rescaled
 from analyzer.reconciliation.blocked import find_tiles, mark_tiles
 from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.branches import match_branches
 from analyzer.reconciliation.changed import settle_changed
 from analyzer.reconciliation.contents import Contents, Originals
 from analyzer.reconciliation.cosines import match_unit_rows
@@ -98,6 +99,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     find_tiles,
     match_by_name,
     match_folded_batchnorm,
+    match_branches,
     match_folded_weightnorm,
     match_spectralnorm,
     match_moved_gain,

@@ -200,7 +200,7 @@ def _find_fold(
         fit = fit_scaled(books.contents, entry, weight, scale, axis, group)
         if fit is None:
             continue
-        bias = _find_shifted_bias(books, entry, shift, sizes)
+        bias = find_shifted_bias(books, entry, shift, sizes)
         if bias is not None or not np.any(shift):
             return _Fold(norm, fit, bias)
     return None
@@ -209,7 +209,7 @@ def _find_fold(
 _Stacked = tuple[list[BatchNorm], Reals]
 """Norms, and their factors as an array (norms, channels)."""
 
-_COMMON_EPSILONS = (1e-3, 1e-4, 1e-6, 1e-5)
+COMMON_EPSILONS = (1e-3, 1e-4, 1e-6, 1e-5)
 """Common values of eps."""
 
 
@@ -219,13 +219,13 @@ class _Scales:
     def __init__(self, books: Books, norms: list[BatchNorm]) -> None:
         found: dict[int, list[tuple[BatchNorm, Reals]]] = defaultdict(list)
         for norm in norms:
-            scale = _norm_scale(books, norm)
+            scale = norm_scale(books, norm)
             if scale is not None:
                 found[scale.size].append((norm, scale))
         self._norms = {size: [norm for norm, _ in pairs] for size, pairs in found.items()}
         self._scales = {size: np.stack([scale for _, scale in pairs]) for size, pairs in found.items()}
         self._used: set[str] = set()
-        self.is_open = books.manifest.source.get("parameters_by") == BY_NAMES
+        self.is_open = is_eps_open(books)
         """Whether the norms' eps is unknown."""
         self._others: dict[int, _Stacked] | None = None
 
@@ -237,10 +237,10 @@ class _Scales:
             norms = [
                 replace(norm, eps=eps)
                 for norm in self._norms[size]
-                for eps in _COMMON_EPSILONS
+                for eps in COMMON_EPSILONS
                 if eps != norm.eps
             ]
-            scales = [_norm_scale(books, norm) for norm in norms]
+            scales = [norm_scale(books, norm) for norm in norms]
             self._others[size] = norms, np.stack([scale for scale in scales if scale is not None])
         return self._others[size]
 
@@ -316,7 +316,7 @@ def _channel_axis(books: Books, entry: Entry, weight: Parameter) -> tuple[int, i
     return 0, 1
 
 
-def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) -> Entry | None:
+def find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) -> Entry | None:
     """Return the stored vector that equals the shift: the bias of the weight's reader, if it has one, else any.
 
     The optimizer drops a bias of zeros; then the file needs no such vector.
@@ -363,7 +363,12 @@ _SCALED = CARRIES | {"Cast", "Mul"}
 """Operators between a product of integers and the sum with its bias."""
 
 
-def _norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
+def is_eps_open(books: Books) -> bool:
+    """Whether PyTorch's side does not know the eps of its BatchNorms: a state dict has none."""
+    return books.manifest.source.get("parameters_by") == BY_NAMES
+
+
+def norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
     """Return the factor of each channel, gamma / sqrt(var + eps): (out,)."""
     vector = books.contents.originals.vector
     variance, gamma = vector(norm.running_var), vector(norm.weight)
@@ -413,8 +418,8 @@ def _solve(
 def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[Reals, Reals, Reals] | None:
     """Return scale and shift (out,) of folding `norm` into the layer of `weight`, and the size of the shift's terms."""
     vector = books.contents.originals.vector
-    scale, mean = _norm_scale(books, norm), vector(norm.running_mean)
-    bias, beta = vector(_bias_name(weight)), vector(norm.bias)
+    scale, mean = norm_scale(books, norm), vector(norm.running_mean)
+    bias, beta = vector(bias_name(weight)), vector(norm.bias)
     if (
         scale is None
         or mean is None
@@ -427,7 +432,8 @@ def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[
     return scale, (bias - mean) * scale + beta, sizes
 
 
-def _bias_name(weight: Parameter) -> str:
+def bias_name(weight: Parameter) -> str:
+    """Return the name of the bias beside a weight."""
     return weight.name.removesuffix("weight") + "bias"
 
 
@@ -447,7 +453,7 @@ def _settle_parts(
 ) -> None:
     """Settle a fold: the new weight holds the norm's weight too, the new bias the biases of norm and convolution."""
     decided_by = f"{rule} {norm.module}"
-    if books.manifest.source.get("parameters_by") == BY_NAMES and fit is not None:
+    if is_eps_open(books) and fit is not None:
         decided_by += f", eps {norm.eps:g}"
     books.release(entry, *(() if bias is None else (bias,)))
     chain = with_line(() if fit is None else fit.chain, Line.FOLDED_BATCHNORM)
@@ -456,18 +462,18 @@ def _settle_parts(
         computed = Computed(f"batchnorm {norm.module}")
         pieces = (Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=computed),)
     books.assign(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)
-    _merge_name(books, norm.weight, entry, decided_by)
-    for name in (norm.bias, _bias_name(weight)):
+    merge_name(books, norm.weight, entry, decided_by)
+    for name in (norm.bias, bias_name(weight)):
         parameter = books.tensor(name) if name is not None else None
         if bias is not None and bias.tensor.key not in books.entries and isinstance(parameter, Parameter):
             books.assign(parameter, bias, (Line.FOLDED_BATCHNORM,), decided_by, None)
         else:
-            _merge_name(books, name, bias or entry, decided_by)
+            merge_name(books, name, bias or entry, decided_by)
     if bias is not None and bias.tensor.key not in books.entries:
         books.settle(bias, Line.FOLDED_BATCHNORM, decided_by, is_counted=True)
 
 
-def _merge_name(books: Books, name: str | None, entry: Entry, decided_by: str) -> None:
+def merge_name(books: Books, name: str | None, entry: Entry, decided_by: str) -> None:
     """Settle a parameter that another parameter's tensor holds."""
     parameter = books.tensor(name) if name is not None else None
     if isinstance(parameter, Parameter) and parameter.name not in books.parameters:

@@ -119,6 +119,18 @@ def fit_vector(contents: Contents, entry: Entry, expected: Reals, sizes: Reals) 
     return _error_within(look[0], look[1], expected.reshape(-1), tolerances)
 
 
+def fit_sum(contents: Contents, entry: Entry, expected: Reals, sizes: Reals) -> float | None:
+    """Return the largest difference between a stored tensor and a computed one of its shape; None beyond rounding.
+
+    A sum's rounding is relative to the `sizes` of its terms, not to the result.
+    """
+    array = contents.array(entry)
+    if array is None or array.shape != expected.shape:
+        return None
+    tolerances = tolerance_of(contents, entry) * sizes.reshape(-1)
+    return _error_within(array.reshape(-1), None, expected.reshape(-1), tolerances)
+
+
 def _error_within(stored: Array, steps: Reals | None, expected: Reals, tolerances: Reals) -> float | None:
     """Return the largest difference; None if one is beyond its rounding and its step."""
     if stored.dtype.kind not in "fV" and steps is None:
