@@ -1,9 +1,9 @@
 """Rule: parallel convolutions, each with a BatchNorm, that a model made one before its export.
 
 A block adds the results of convolutions of several sizes, and perhaps its input through a BatchNorm of its own. Each
-branch is linear, so their sum is one convolution: W' = sum of pad(W_i * s_i), b' = sum of the shifts, with the scale and
-the shift of folding a BatchNorm; the input is a convolution by the identity (Ding et al. 2021, arXiv:2101.03697,
-section 3.3: RepVGG; MobileOne, YOLOv6 to 10). The checkpoint has the branches, the file their sum.
+branch is linear, so their sum is one convolution: W' = sum of pad(W_i * s_i) and b' = the sum of the shifts, with the
+scale and the shift of folding a BatchNorm. The input is a convolution by the identity (Ding et al. 2021,
+arXiv:2101.03697, section 3.3: RepVGG; MobileOne, YOLOv6 to 10). The checkpoint has the branches, the file their sum.
 """
 
 from __future__ import annotations
