@@ -74,10 +74,32 @@ def test_a_file_balances_against_exactly_the_modules_that_it_holds(
     assert document["against"].get("part") == (", ".join(parts) or None)
 
 
+@pytest.mark.parametrize(
+    ("held", "says"), [(["encoder", "neck"], True), (["encoder"], True), ([], False)], ids=str
+)
+def test_a_file_that_lacks_whole_modules_says_with_which_options_it_may_balance(
+    tmp_path: Path, checkpoint: Path, held: list[str], says: bool
+) -> None:
+    whole = {name: value for name, value in WEIGHTS.items() if name != "scale"}
+    save_file(whole, checkpoint)
+    path = file_of(tmp_path, *(held or ["encoder2"]))
+    if not held:  # a value is wrong as well
+        save_file({**whole, "encoder2.fc.weight": noise(6, 4, seed=9)}, checkpoint)
+
+    result = run_here("reconcile", path, "--against", checkpoint, "--format", "json")
+
+    found = [each for each in json.loads(result.stdout)["findings"] if each["id"] == "absent-module"]
+    assert (result.returncode, bool(found)) == (1, says)
+    if says:
+        options = found[0]["message"].partition(" compares")[0].split()
+        assert options == [word for module in held for word in ("--part", module)]
+        assert run_here("reconcile", path, "--against", checkpoint, *options).returncode == 0
+
+
 def test_the_first_line_names_the_part(tmp_path: Path, checkpoint: Path) -> None:
     result = run_here("reconcile", file_of(tmp_path, "encoder"), "--against", checkpoint, "--part", "encoder")
 
-    assert f" against encoder of {checkpoint}" in " ".join(result.stdout.split())
+    assert " against encoder of " in " ".join(result.stdout.split())
 
 
 def test_another_value_in_the_part_is_found(tmp_path: Path, checkpoint: Path) -> None:

@@ -35,7 +35,7 @@ from analyzer.reconciliation.lines import (
 )
 from analyzer.reconciliation.siblings import find_odd_layers
 from analyzer.records import replace
-from analyzer.text import format_doing, format_many, format_share
+from analyzer.text import format_doing, format_many, format_share, shorten
 
 # sums, and errors of the account
 
@@ -178,6 +178,7 @@ def find_remarks(books: Books) -> tuple[Finding, ...]:
     """Return the findings beside those of unbalanced lines."""
     return (
         *_find_unreached(books.manifest),
+        *_find_absent_modules(books),
         *_find_untied(books),
         *_find_wider(books),
         *_find_unknown(books),
@@ -243,6 +244,34 @@ def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
             message,
             tuple(sorted(idle.module for idle in found)),
         )
+
+
+def _find_absent_modules(books: Books) -> Iterator[Finding]:
+    """Report modules of which the file has nothing, if it has all of the others and nothing else is wrong."""
+    lines = {line.line for line in books.parameters.values()} | {line.line for line in books.entries.values()}
+    names = [parameter.name for parameter in books.manifest.parameters]
+    if Line.MISSING not in lines or any(line in UNBALANCED and line is not Line.MISSING for line in lines):
+        return
+    prefix = ""
+    while (
+        len({name[len(prefix) :].partition(".")[0] for name in names}) == 1 and "." in names[0][len(prefix) :]
+    ):
+        prefix += names[0][len(prefix) :].partition(".")[0] + "."
+    held: dict[str, set[bool]] = defaultdict(set)
+    for name in names:
+        head, dot, _ = name[len(prefix) :].partition(".")
+        held[prefix + head if dot else ""].add(books.parameters[name].line is not Line.MISSING)
+    absent = [module for module, found in held.items() if module and found == {False}]
+    present = [module for module, found in held.items() if module and found == {True}]
+    if absent and present and len(absent) + len(present) == len(held):
+        options = " ".join(f"--part {module}" for module in present)
+        shown = shorten(options, _MOST_OPTIONS)
+        message = f"{shown} compares with all that the file holds; it has nothing of {listed(absent)}"
+        yield Finding("absent-module", Severity.NOTE, message, tuple(absent))
+
+
+_MOST_OPTIONS = 120
+"""Most characters of the options that a finding suggests."""
 
 
 def _find_untied(books: Books) -> Iterator[Finding]:
