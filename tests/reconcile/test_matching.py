@@ -207,7 +207,10 @@ def test_zero_bias_that_was_cut_out_is_missing_although_others_are_zero(tmp_path
 
     assert bridge_of(result) == {as_it_stands(content): (1, 3, 0, 0), "missing": (1, 3, -3, -3)}
     assert not result.balanced
-    assert [(f.id, f.subjects) for f in result.findings] == [("missing", ("b.bias",))]
+    assert [(f.id, f.subjects) for f in result.findings] == [
+        ("missing", ("b.bias",)),
+        ("absent-module", ("b",)),
+    ]
 
 
 def test_zero_bias_that_a_traced_node_still_names_is_deduplicated(tmp_path):
