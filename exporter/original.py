@@ -59,7 +59,8 @@ def census_source(
         )
     else:
         original = _census_model(resolve_source(source, options, say))
-    return take_parts(original, parts)
+    is_part = "part" in original.manifest.source  # a file of torch.save holds it under this key
+    return original if is_part else take_parts(original, parts)
 
 
 def _census_model(resolved: ResolvedModel) -> Original:

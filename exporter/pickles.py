@@ -62,12 +62,12 @@ def load_pickle(path: Path, parts: Sequence[str] = ()) -> Pickled:
     choice = _choose(loaded, parts)
     found, where = _find(path, loaded, is_plain) if choice is None else choice
     tensors = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
-    endless = [str(name) for name, tensor in tensors.items() if _is_endless(tensor)]
+    endless = [_shown((name,)) for name, tensor in tensors.items() if _is_endless(tensor)]
     if endless:
         raise SourceError(
             f"{path}: few bytes, repeated to more elements than any model has: {listed(endless)}"
         )
-    others = [str(name) for name in found if name not in tensors]
+    others = [_shown((name,)) for name in found if name not in tensors]
     notes = [f"{path}: no tensors, left out: {listed(others)}"] if others else []
     module = found.module if isinstance(found, _ModuleState) else None
     if isinstance(found, _ScriptState):
@@ -77,7 +77,7 @@ def load_pickle(path: Path, parts: Sequence[str] = ()) -> Pickled:
             f"{path}: holds a whole {found.kind}, of which the tensors were read, and no code was run"
         )
     if where:
-        left = [str(key) for key in loaded if key != where[0]]
+        left = [_shown((key,)) for key in loaded if key != where[0]]
         notes.append(
             f"{path}: the state dict is its {_shown(where)!r}"
             + (f"; left out: {listed(left)}" if left else "")
@@ -87,7 +87,11 @@ def load_pickle(path: Path, parts: Sequence[str] = ()) -> Pickled:
             notes.append(
                 f"{path}: other state dicts in it: {listed(map(_shown, beside))}; {_to_choose(path, beside, is_plain)}"
             )
-    by_name = {str(name): tensor for name, tensor in tensors.items()}
+    by_name = {_shown((name,)): tensor for name, tensor in tensors.items()}
+    if len(by_name) < len(tensors):
+        raise SourceError(
+            f"{path}: holds several tensors of one name, as numbers and as texts; save one of them alone"
+        )
     return Pickled(by_name, module, tuple(notes), is_part=choice is not None)
 
 
@@ -107,12 +111,13 @@ def _unpickle(path: Path) -> tuple[Any, bool]:
         is_mapped = is_archive and _is_stored_plainly(path)
         with quiet():
             try:
-                return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped), True
+                loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+                return _plain(path, loaded), True
             except pickle.UnpicklingError:  # it needs more than tensors
                 loaded = torch.load(
                     path, map_location="cpu", weights_only=False, mmap=is_mapped, pickle_module=_INERT
                 )
-        return _without_stand_ins(path, loaded), False
+        return _plain(path, loaded), False
     except SourceError:
         raise
     except Exception as error:
@@ -209,13 +214,12 @@ def _from_type(rebuild: Callable[..., Any], kind: Any, parts: tuple[Any, ...], s
     return rebuild(*parts)
 
 
-_REBUILDING = (
-    "_rebuild_tensor",
-    "_rebuild_tensor_v2",
-    "_rebuild_parameter",
-    "_rebuild_parameter_with_state",
-    "_rebuild_sparse_tensor",
-)
+def _parameter(data: Any, requires_grad: bool, hooks: Any, state: Any = None) -> Any:
+    """Return a parameter without its other attributes, which could hide a tensor's methods."""
+    return nn.Parameter(data, bool(requires_grad))
+
+
+_REBUILDING = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_sparse_tensor")
 """Functions of `torch._utils` that make tensors; `weights_only` allows them too."""
 
 _KNOWN: dict[tuple[str, str], Any] = {
@@ -224,6 +228,8 @@ _KNOWN: dict[tuple[str, str], Any] = {
     ("__builtin__", "set"): set,
     ("torch", "Size"): torch.Size,
     ("torch._tensor", "_rebuild_from_type_v2"): _sealed(_from_type),
+    ("torch._utils", "_rebuild_parameter"): _sealed(_parameter),
+    ("torch._utils", "_rebuild_parameter_with_state"): _sealed(_parameter),
     **{("torch._utils", name): _sealed(getattr(torch._utils, name)) for name in _REBUILDING},
     **{
         ("torch", name): value
@@ -234,14 +240,14 @@ _KNOWN: dict[tuple[str, str], Any] = {
 """Objects that a pickle gets for these names; for all others it gets stand-ins."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Unpickler that imports nothing."""
+class _Unpickler(pickle._Unpickler):
+    """Unpickler that imports nothing. The one in C would reserve memory for any number that a file names."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._kinds: dict[tuple[str, str], type[_StandIn]] = {}
 
-    def find_class(self, module: str, name: str, /) -> Any:
+    def find_class(self, module: str, name: str) -> Any:
         key = module, name
         if key in _KNOWN:
             return _KNOWN[key]
@@ -279,14 +285,14 @@ def _read_script(path: Path) -> _ScriptState:
         loaded = _ScriptUnpickler(io.BytesIO(archive.read(name)), archive, mapped, f"{root}data/").load()
     state = _ScriptState()
     waiting = [("", loaded)]
-    for at, (prefix, holder) in enumerate(waiting):  # grows as it goes
-        if at > _MOST_MODULES:
-            raise SourceError(f"{path}: holds a module of more modules than any model has")
+    for prefix, holder in waiting:  # grows as it goes
         for key, value in holder.fields().items() if isinstance(holder, _StandIn) else ():
             if isinstance(value, torch.Tensor):
                 state[prefix + key] = value
-            else:
+            elif isinstance(value, _StandIn):
                 waiting.append((f"{prefix}{key}.", value))
+        if len(waiting) + len(state) > _MOST_MODULES:
+            raise SourceError(f"{path}: holds a module of more modules than any model has")
     if not state:
         raise SourceError(
             f"{path}: a TorchScript archive without named tensors: torch.jit.freeze makes constants of them; save the "
@@ -303,12 +309,12 @@ class _ScriptUnpickler(_Unpickler):
         self._archive, self._mapped, self._root = archive, mapped, root
         self._storages: dict[str, torch.UntypedStorage] = {}
 
-    def find_class(self, module: str, name: str, /) -> Any:
+    def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name.endswith("Storage"):
             return getattr(torch, name).dtype
         return super().find_class(module, name)
 
-    def persistent_load(self, pid: Any, /) -> Any:
+    def persistent_load(self, pid: Any) -> Any:
         _, dtype, key, _, _ = pid
         if key not in self._storages:
             self._storages[key] = self._read(str(key))
@@ -361,14 +367,15 @@ _PARTS = ("_parameters", "_buffers", "_modules")
 _DEEPEST = 64
 """Most levels of modules in modules."""
 
-_PLAIN = (bool, int, float, str, type(None))
 
+def _plain(path: Path, loaded: Any) -> Any:
+    """Return mappings as plain ones, and stand-ins as state dicts, where they are modules, or as their attributes.
 
-def _without_stand_ins(path: Path, loaded: Any) -> Any:
-    """Replace stand-ins by state dicts, where they are modules, or by their attributes, two levels down.
+    It goes down to the tensors of a state dict that is two levels below. What a file sets on a mapping or a tensor is
+    left behind.
 
     Raises:
-        SourceError: a module is nested too deep, or has too many modules.
+        SourceError: a module is nested too deep, or has too many modules; or a tensor is of a shape that no array has.
     """
     count = [0]
 
@@ -377,14 +384,29 @@ def _without_stand_ins(path: Path, loaded: Any) -> Any:
             fields = value.fields()
             if _is_module(fields):
                 return _ModuleState(value.kind, _unwrapped(_module(path, value, count, 0)))
-            return {key: plain(inner, levels - 1) for key, inner in fields.items()} if levels else None
-        if isinstance(value, Mapping) and levels:
-            return {key: plain(inner, levels - 1) for key, inner in value.items()}
-        if isinstance(value, list) and levels:
+            value = fields
+        if isinstance(value, torch.Tensor):
+            return _bare(path, value)
+        if isinstance(value, dict) and levels >= 0:
+            return {key: plain(inner, levels - 1) for key, inner in dict.items(value)}
+        if isinstance(value, list) and levels >= 0:
             return [plain(inner, levels - 1) for inner in value]
         return value
 
     return plain(loaded, _MOST_LEVELS)
+
+
+_MOST_AXES = 32
+_LONGEST_AXIS = 1 << 48
+
+
+def _bare(path: Path, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without attributes that a file may have set on it."""
+    shape = torch.Tensor.size(tensor)
+    if len(shape) > _MOST_AXES or any(side > _LONGEST_AXIS for side in shape):
+        raise SourceError(f"{path}: holds a tensor of a shape that no model has; save the state dict again")
+    bare = torch.Tensor.detach(tensor)
+    return nn.Parameter(bare, requires_grad=False) if isinstance(tensor, nn.Parameter) else bare
 
 
 _WRAPPING = ("module", "_orig_mod")
@@ -412,13 +434,15 @@ def _module(path: Path, stand_in: _StandIn, count: list[int], depth: int) -> nn.
     fields = stand_in.fields()
     made: nn.Module = object.__new__(_class_of(stand_in.kind))
     nn.Module.__init__(made)
-    vars(made).update({key: value for key, value in fields.items() if isinstance(value, _PLAIN)})
+    made.training = fields.get("training") is True
+    if isinstance(fields.get("eps"), float):
+        made.eps = fields["eps"]  # of a BatchNorm; other attributes could hide a module's methods
     for key, parameter in _named(fields["_parameters"]):
         if isinstance(parameter, nn.Parameter):
-            made._parameters[key] = parameter
+            made._parameters[key] = nn.Parameter(_bare(path, parameter), bool(parameter.requires_grad))
     for key, buffer in _named(fields["_buffers"]):
         if isinstance(buffer, torch.Tensor):
-            made._buffers[key] = buffer
+            made._buffers[key] = _bare(path, buffer)
     unsaved = fields.get("_non_persistent_buffers_set")
     made._non_persistent_buffers_set = unsaved if isinstance(unsaved, set) else set()
     for key, inner in _named(fields["_modules"]):
@@ -447,14 +471,20 @@ _Where = tuple[str | int, ...]
 """Keys and positions from a loaded object down to a state dict; empty for the object itself."""
 
 
-def _shown(where: _Where) -> str:
-    return ".".join(map(str, where))
+def _shown(where: tuple[object, ...]) -> str:
+    return ".".join(str(key) if isinstance(key, (str, int)) else f"a {type(key).__name__}" for key in where)
 
 
 def _choose(loaded: Any, parts: Sequence[str]) -> tuple[Mapping[Any, Any], _Where] | None:
-    """Return the state dict that the only part names, and where it is; None if it names none."""
+    """Return the state dict that the only part names, and where it is, or those that several parts name, as one."""
     nested = _nested(loaded) if isinstance(loaded, Mapping) and parts else {}
-    return next(((found, where) for where, found in nested.items() if [_shown(where)] == [*parts]), None)
+    by_name = {_shown(where): where for where in nested}
+    if not parts or not by_name.keys() >= set(parts):
+        return None
+    if len(parts) == 1:
+        return nested[by_name[parts[0]]], by_name[parts[0]]
+    joined = {f"{part}.{key}": value for part in parts for key, value in nested[by_name[part]].items()}
+    return joined, by_name[parts[0]][:1]
 
 
 def _find(path: Path, loaded: Any, is_plain: bool) -> tuple[Mapping[Any, Any], _Where]:
@@ -479,9 +509,8 @@ def _find(path: Path, loaded: Any, is_plain: bool) -> tuple[Mapping[Any, Any], _
     if nested:
         names, choose = listed(map(_shown, nested)), _to_choose(path, nested, is_plain)
         raise SourceError(f"{path}: holds {len(nested)} state dicts: {names}; {choose}")
-    raise SourceError(
-        f"{path}: holds no state dict, only {listed(map(str, loaded)) or 'nothing'}; save model.state_dict() instead"
-    )
+    held = listed(_shown((key,)) for key in loaded) or "nothing"
+    raise SourceError(f"{path}: holds no state dict, only {held}; save model.state_dict() instead")
 
 
 _EXTRA = "_extra_state"

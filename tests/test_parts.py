@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,11 @@ def test_a_manifest_has_parts_too(tmp_path: Path) -> None:
     manifest = manifest_of(*(parameter(name, value) for name, value in WEIGHTS.items()))
     save_manifest(manifest, tmp_path / "manifest.json")
     path = file_of(tmp_path, "encoder")
+
+    claims = replace(manifest, source={"part": "encoder"})  # which is for people to read
+    save_manifest(claims, tmp_path / "other.json")
+    command = ("reconcile", path, "--against", tmp_path / "other.json", "--part", "decoder")
+    assert run_here(*command).returncode == 1
 
     codes = [
         run_here("reconcile", path, "--against", tmp_path / "manifest.json", *options).returncode

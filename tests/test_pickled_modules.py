@@ -114,6 +114,54 @@ def test_two_modules_are_listed_with_what_to_do(tmp_path: Path, net: Any) -> Non
         census_source(saved(tmp_path, {"a": net, "b": net}))
 
 
+def test_several_parts_may_be_state_dicts_of_one_file(tmp_path: Path) -> None:
+    path = saved(tmp_path, {name: {"w": torch.rand(2, 3)} for name in ("encoder", "decoder", "critic")})
+
+    original = census_source(path, parts=["encoder", "decoder"])
+
+    assert [each.name for each in original.manifest.parameters] == ["encoder.w", "decoder.w"]
+    assert original.manifest.source["part"] == "encoder, decoder"
+
+
+@pytest.mark.parametrize("shadow", ["numel", "untyped_storage", "detach", "stride"])
+def test_attributes_that_a_file_sets_on_a_tensor_are_left_behind(
+    tmp_path: Path, shadow: str, net: Any
+) -> None:
+    tensor = nn.Parameter(torch.rand(2, 3))
+    vars(tensor)[shadow] = "not a method"
+
+    original = census_source(saved(tmp_path, {"w": tensor}))
+
+    assert [each.name for each in original.manifest.parameters] == ["w"]
+
+
+def test_attributes_that_a_file_sets_on_a_mapping_or_a_module_are_left_behind(tmp_path: Path) -> None:
+    class Shadowed:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return OrderedDict, (), dict.fromkeys(("items", "values", "keys", "get"), 3), None, iter(pairs)
+
+    pairs = [("w", torch.rand(2, 3))]
+    module = Net()
+    vars(module).update(modules=3, named_buffers="x", get_submodule=3)
+    vars(module.body[1])["eps"] = "x"
+
+    for content, count in (({"model": Shadowed()}, 1), (module, 6)):
+        assert len(census_source(saved(tmp_path, content)).manifest.parameters) == count
+
+
+def test_a_tiny_file_cannot_ask_for_much_memory() -> None:
+    from exporter.pickles import _INERT
+
+    content = opcodes(b"K\x01", b"r\xff\xff\xff\x1f")  # kept at place 536,870,911 of the memo
+
+    assert _INERT.load(io.BytesIO(content)) == 1
+
+
+def test_tensors_of_one_name_are_not_lost(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="several tensors of one name"):
+        census_source(saved(tmp_path, {1: torch.rand(2), "1": torch.rand(2)}))
+
+
 def test_an_optimizer_s_state_is_no_state_dict(tmp_path: Path, net: Any) -> None:
     optimizer = torch.optim.Adam([parameter for parameter in net.parameters() if parameter.requires_grad])
     net(torch.rand(1, 3, 8, 8)).sum().backward()

@@ -19,8 +19,7 @@ _Tensor = TypeVar("_Tensor", Parameter, Buffer)
 def take_parts(original: Original, parts: Sequence[str]) -> Original:
     """Return PyTorch's side with the tensors of some modules alone, under their full names.
 
-    What a trace of the whole model tells, such as the parameters that its program reads, is left out. A side that is
-    this part already, because a file of torch.save holds it under this key, stays as it is.
+    What a trace of the whole model tells, such as the parameters that its program reads, is left out.
 
     Args:
         original: PyTorch's side of the whole model.
@@ -30,7 +29,7 @@ def take_parts(original: Original, parts: Sequence[str]) -> Original:
         UsageError: no tensor is in one of these modules.
     """
     manifest = original.manifest
-    if not parts or "part" in manifest.source:
+    if not parts:
         return original
     names = [name for tensor in manifest.tensors for name in tensor.names]
     for part in parts:

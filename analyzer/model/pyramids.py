@@ -8,13 +8,14 @@ et al. 2019, arXiv:1904.01355, section 3.1; Ge et al. 2021, arXiv:2107.08430; `m
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["is_pyramid"]
+__all__ = ["is_pyramid", "strides_of"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -109,15 +110,37 @@ def _are_levels(grids: list[_Grid | None]) -> bool:
     )
 
 
-def _are_strides(values: Reals) -> bool:
-    """Whether numbers are powers of two, each repeated for the cells of its grid: four times as many for half of it."""
-    if values.size < _LEAST or float(values[0]) not in _STRIDES or float(values[-1]) not in _STRIDES:
-        return False
+def strides_of(values: Reals) -> tuple[tuple[float, int], ...]:
+    """Return the strides of the grids and their numbers of cells, if numbers are strides of levels; else nothing.
+
+    Each stride is a power of two, and twice that of the next finer grid.
+    """
+    if values.ndim != 1 or values.size < _LEAST or float(values[0]) not in _STRIDES:
+        return ()
     starts = np.concatenate([[0], np.flatnonzero(np.diff(values)) + 1])
-    counts = np.diff(np.append(starts, values.size))
-    levels = values[starts]
-    if len(levels) > 1 and levels[0] > levels[1]:
-        levels, counts = levels[::-1], counts[::-1]
-    return 2 <= len(levels) <= _MOST_LEVELS and bool(
-        (levels[1:] == 2 * levels[:-1]).all() and (counts[:-1] == 4 * counts[1:]).all()
+    if not 2 <= len(starts) <= _MOST_LEVELS:
+        return ()
+    counts, strides = np.diff(np.append(starts, values.size)), values[starts]
+    finest_first = strides if strides[0] < strides[1] else strides[::-1]
+    is_doubled = bool((finest_first[1:] == 2 * finest_first[:-1]).all()) and set(strides.tolist()) <= _STRIDES
+    return tuple(zip(strides.tolist(), counts.tolist(), strict=True)) if is_doubled else ()
+
+
+def _are_strides(values: Reals) -> bool:
+    """Whether numbers are strides, each repeated for the cells of its grid, which has half the sides of the finer one."""
+    levels = sorted(strides_of(values))
+    if not levels or levels[0][1] > _MOST_CELLS:
+        return False
+    finest = levels[0][1]
+    heights = (height for height in range(1, math.isqrt(finest) + 1) if finest % height == 0)
+    return any(
+        all(
+            -(-height // 2**at) * -(-(finest // height) // 2**at) == count
+            for at, (_, count) in enumerate(levels)
+        )
+        for height in heights
     )
+
+
+_MOST_CELLS = 1 << 24
+"""Most cells of a grid."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -64,8 +64,17 @@ def match_branches(books: Books) -> None:
         wide = max((branch.weight for branch in branches if branch.weight), key=lambda weight: weight.numel)
         for entry in entries:
             is_open = entry.tensor.key not in books.entries and entry.tensor.shape == wide.shape
-            if is_open and _match(books, entry, block, branches, wide):
+            is_here = is_open and _block_of(books, entry, blocks) in (block, None)
+            if is_here and _match(books, entry, block, branches, wide):
                 break
+
+
+def _block_of(books: Books, entry: Entry, blocks: Collection[str]) -> str | None:
+    """Return the innermost block that an entry's name, or the module that reads it, lies in; None if none is known."""
+    name = books.aligned(entry.tensor.name) or entry.tensor.name
+    places = [name, *entry.sources, *books.reader_modules(entry)]
+    found = [block for block in blocks for place in places if f"{place}.".startswith(f"{block}.") and block]
+    return max(found, key=len, default=None)
 
 
 def _match(books: Books, entry: Entry, block: str, branches: list[_Branch], wide: Parameter) -> bool:

@@ -8,6 +8,7 @@ parameters, and no node with a scope inside it. Other absent parameters are `mis
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from analyzer.model import Node, StoredTensor
 from analyzer.model.content import Array, decode_values, is_constant_filled
 from analyzer.model.liveness import find_live
 from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.model.pyramids import strides_of
 from analyzer.model.tables import are_slopes, is_affine, is_known_table, is_mask, is_sinusoidal, slack_of
 from analyzer.model.waves import are_frequencies_of_axes, begin_at_zero
 from analyzer.model.wiring import Reader
@@ -181,7 +183,11 @@ def settle_fillers(books: Books) -> None:
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
         elif is_unclaimed and (
-            ((is_computed or not is_weight) and (_is_table(array) or _are_places(books, entry, array)))
+            (
+                (is_computed or not is_weight)
+                and not _are_other_strides(books, array)
+                and (_is_table(array) or _are_places(books, entry, array) or _are_strides(books, array))
+            )
             or _is_computed_table(books, entry, array)
         ):
             books.settle(entry, Line.ADDED, "content:table")
@@ -245,6 +251,26 @@ def _are_places(books: Books, entry: Entry, array: Array) -> bool:
     is_even = values.ndim == 1 and values.size >= _LEAST_PLACES and values[0] != values[-1]
     readers = books.ledger.wiring.readers(entry.tensor)
     return is_even and is_affine(values) and all(operator_of(reader.node) is not None for reader in readers)
+
+
+def _are_strides(books: Books, array: Array) -> bool:
+    """Whether numbers are the strides of a detector's cells, for the images that the file takes.
+
+    A grid of stride s has ceil(height / s) rows and ceil(width / s) columns.
+    """
+    levels = strides_of(np.squeeze(array.astype(np.float64)))
+    signature = (value for graph in books.ledger.model.graphs for value in graph.signature)
+    images = [[side for side in value.sizes[-2:] if isinstance(side, int)] for value in signature]
+    return bool(levels) and any(
+        all(count == math.prod(math.ceil(side / stride) for side in image) for stride, count in levels)
+        for image in images
+        if len(image) == 2
+    )
+
+
+def _are_other_strides(books: Books, array: Array) -> bool:
+    """Whether numbers look like strides of cells, and are not those for the images that the file takes."""
+    return bool(strides_of(np.squeeze(array.astype(np.float64)))) and not _are_strides(books, array)
 
 
 _LEAST_PLACES = 4

@@ -113,16 +113,31 @@ def test_weights_are_no_pyramid() -> None:
     assert not is_pyramid(np.ones(84) * 8)
 
 
-@pytest.mark.parametrize("is_moved", [False, True])
-def test_a_detector_s_grids_balance_against_a_state_dict(tmp_path: Path, is_moved: bool) -> None:
-    sides = ((8, 8), (4, 4), (2, 2))
-    weight, places = noise(84, 84), cells(sides)[None].astype(np.float32)
+@pytest.mark.parametrize(
+    ("sides", "image", "is_moved", "is_balanced"),
+    [
+        (((8, 8), (4, 4), (2, 2)), "64,64", False, True),
+        (((8, 8), (4, 4), (2, 2)), "64,64", True, False),
+        (((8, 8), (4, 4), (2, 2)), "128,128", False, False),
+        (((8, 8), (4, 4), (2, 2)), "64,n", False, False),
+        (((7, 13), (4, 7), (2, 4)), "50,104", False, True),
+        (((7, 13), (4, 7), (2, 4)), "64,104", False, False),
+    ],
+)
+def test_a_detector_s_grids_balance_against_a_state_dict(
+    tmp_path: Path, sides: Sides, image: str, is_moved: bool, is_balanced: bool
+) -> None:
+    count = sum(height * width for height, width in sides)
+    weight, places = noise(count, count), cells(sides)[None].astype(np.float32)
     stored = {
         "head.weight": weight,
         "grid": np.roll(places, 1, axis=2) if is_moved else places,
         "strides": strides(sides)[None].astype(np.float32),
     }
     nodes = 'a = MatMul(x, "head.weight") b = Sub(grid, a) y = Mul(b, strides)'
-    proto = text_model(f"g (float[1,2,84] x) => (float[1,2,84] y) {{ {nodes} }}", stored)
+    shape = f"float[1,2,{count}]"
+    proto = text_model(f"g (float[1,3,{image}] i, {shape} x) => ({shape} y) {{ {nodes} }}", stored)
 
-    assert reconcile(tmp_path, proto, manifest_of(parameter("head.weight", weight))).balanced != is_moved
+    result = reconcile(tmp_path, proto, manifest_of(parameter("head.weight", weight)))
+
+    assert result.balanced == is_balanced
