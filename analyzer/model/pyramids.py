@@ -127,7 +127,7 @@ def strides_of(values: Reals) -> tuple[tuple[float, int], ...]:
 
 
 def _are_strides(values: Reals) -> bool:
-    """Whether numbers are strides, each repeated for the cells of its grid, which has half the sides of the finer one."""
+    """Whether numbers are strides, each repeated for the cells of its grid: half the sides of the finer one."""
     levels = sorted(strides_of(values))
     if not levels or levels[0][1] > _MOST_CELLS:
         return False
