@@ -214,8 +214,8 @@ def _from_type(rebuild: Callable[..., Any], kind: Any, parts: tuple[Any, ...], s
     return rebuild(*parts)
 
 
-def _parameter(data: Any, requires_grad: bool, hooks: Any, state: Any = None) -> Any:
-    """Return a parameter without its other attributes, which could hide a tensor's methods."""
+def _parameter(data: Any, requires_grad: bool, *_: Any) -> Any:
+    """Return a parameter without its hooks and other attributes, which could hide a tensor's methods."""
     return nn.Parameter(data, bool(requires_grad))
 
 
