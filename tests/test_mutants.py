@@ -1,6 +1,6 @@
 """`make mutants`: the changes that it makes in a rule, and evidence that the changed rule runs."""
 
-from __future__ import annotations
+from __future__ import gc
 
 import importlib.util
 from pathlib import Path
@@ -85,7 +85,10 @@ def test_any_line_of_the_statement_around_a_change_leads_to_its_tests(path):
     ]
 
 
-def test_functions_behind_decorators_run_as_the_mutant_says(path, rule):
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_functions_behind_decorators_run_as_the_mutant_says(path, rule, is_frozen):
+    if is_frozen:  # as the tests freeze what they have imported
+        gc.freeze()
     mutants, loaded = mutants_by_name(path), Loaded([path])
     assert (rule.is_small.__wrapped__(9), rule.Rule().word) == (False, "yes")
 
@@ -93,3 +96,8 @@ def test_functions_behind_decorators_run_as_the_mutant_says(path, rule):
     loaded.apply(mutants["room.rule.Rule.word#1"])
 
     assert (rule.is_small.__wrapped__(9), rule.Rule().word) == (True, "XXyesXX")
+
+
+def test_mutants_of_a_file_that_is_not_loaded_are_refused(path):
+    with pytest.raises(RuntimeError, match="no mutant would run"):
+        Loaded([path])

@@ -26,11 +26,15 @@ class Loaded:
         self._functions: dict[CodeType, list[FunctionType]] = {}
         self._caches: list[Any] = []
         files = {str(path) for path in self._before}
+        gc.unfreeze()  # the tests freeze what they import, and a frozen object is not listed
         for candidate in gc.get_objects():  # `isinstance` would read the class of objects that then warn
             if type(candidate) is FunctionType and candidate.__code__.co_filename in files:
                 self._functions.setdefault(candidate.__code__, []).append(candidate)
             elif type(candidate) is functools._lru_cache_wrapper and _is_ours(candidate.__module__):
                 self._caches.append(candidate)
+
+        if not self._functions and any(self._before.values()):
+            raise RuntimeError(f"no function of {', '.join(sorted(files))} is loaded, so that no mutant would run")
 
     def apply(self, mutant: Mutant) -> None:
         """Make this process run the mutant from now on.
