@@ -1,7 +1,8 @@
 """`make mutants`: the changes that it makes in a rule, and evidence that the changed rule runs."""
 
-from __future__ import gc
+from __future__ import annotations
 
+import gc
 import importlib.util
 from pathlib import Path
 from types import ModuleType
