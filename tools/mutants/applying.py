@@ -34,7 +34,9 @@ class Loaded:
                 self._caches.append(candidate)
 
         if not self._functions and any(self._before.values()):
-            raise RuntimeError(f"no function of {', '.join(sorted(files))} is loaded, so that no mutant would run")
+            raise RuntimeError(
+                f"no function of {', '.join(sorted(files))} is loaded, so that no mutant would run"
+            )
 
     def apply(self, mutant: Mutant) -> None:
         """Make this process run the mutant from now on.
