@@ -317,7 +317,7 @@ def _channel_axis(books: Books, entry: Entry, weight: Parameter) -> tuple[int, i
 
 
 def find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) -> Entry | None:
-    """Return the stored vector that equals the shift: the bias of the weight's reader, if it has one, else any.
+    """Return the stored vector that equals the shift: the bias of the weight's reader, if it has one, else any summand.
 
     The optimizer drops a bias of zeros; then the file needs no such vector.
     """
@@ -338,10 +338,19 @@ def find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) -
     attached = attached or [e for e in candidates if _is_added_behind(books, e, weight_readers)]
     fits = (
         entry
-        for entry in attached or candidates
+        for entry in attached or [each for each in candidates if _is_summand(books, each)]
         if fit_vector(books.contents, entry, shift, sizes) is not None
     )
     return next(fits, None)
+
+
+def _is_summand(books: Books, entry: Entry) -> bool:
+    """Whether a node adds a vector, or computes a layer with it: no bias is multiplied or subtracted."""
+    readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+    return all(
+        reader.node.op_type in _SHIFTS or kind_of(reader.node) in (Kind.CONVOLUTION, Kind.PRODUCT)
+        for reader in readers
+    )
 
 
 def _is_added_behind(books: Books, bias: Entry, layer: Set[tuple[GraphPath, int]]) -> bool:

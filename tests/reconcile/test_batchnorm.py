@@ -241,6 +241,17 @@ def test_one_changed_element_is_no_fold_by_a_checkpoint_either(tmp_path, positio
     assert not run(tmp_path, stored(**folded), at_hand).balanced
 
 
+@pytest.mark.parametrize(("operator", "is_balanced"), [("Add", True), ("Mul", False), ("Sub", False)])
+def test_a_shift_is_added(tmp_path, operator, is_balanced):
+    folded = fold()
+    proto = text_model(
+        f"g (float[1,3,4,4] x) => (float[1,2,3,3] y) {{ c = Conv(x, w) y = {operator}(c, b) }}",
+        {"w": folded["weight"], "b": folded["bias"].reshape(2, 1, 1)},
+    )
+
+    assert run(tmp_path, proto, True, known()).balanced == is_balanced
+
+
 @pytest.mark.parametrize("name", ["conv.weight", "onnx::Conv_117"])
 @pytest.mark.parametrize("position", [None, 0, 23])
 def test_other_running_statistics_are_told(tmp_path, name, position):
