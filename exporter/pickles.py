@@ -405,8 +405,7 @@ def _bare(path: Path, tensor: torch.Tensor) -> torch.Tensor:
     shape = torch.Tensor.size(tensor)
     if len(shape) > _MOST_AXES or any(side > _LONGEST_AXIS for side in shape):
         raise SourceError(f"{path}: holds a tensor of a shape that no model has; save the state dict again")
-    bare = torch.Tensor.detach(tensor)
-    return nn.Parameter(bare, requires_grad=False) if isinstance(tensor, nn.Parameter) else bare
+    return torch.Tensor.detach(tensor)
 
 
 _WRAPPING = ("module", "_orig_mod")

@@ -79,9 +79,9 @@ def reconcile(
 ) -> None:
     """Does MODEL hold the PyTorch model's parameters, all of them and nothing else?
 
-    SOURCE is a manifest.json, a .safetensors file or a .bin/.pt state dict (or
-    the index of several), or any SOURCE of export. verify tests whether MODEL
-    also computes the same as PyTorch.
+    SOURCE is a manifest.json, a .safetensors file, a .bin/.pt file of
+    torch.save (or the index of several), or any SOURCE of export. verify tests
+    whether MODEL also computes the same as PyTorch.
     """
     from analyzer.verify.originals import judge_original
 

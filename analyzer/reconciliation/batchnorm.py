@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -193,7 +193,7 @@ def _find_fold(
     """Return the first BatchNorm, in module order, under which weight and bias agree in every channel."""
     axis, group = _channel_axis(books, entry, weight)
     for norm in candidates(books, entry, weight, axis, group):
-        fold = _scale_and_shift(books, norm, weight)
+        fold = scale_and_shift(books, norm, weight)
         if fold is None or fold[0].size != weight.shape[axis] * group:
             continue
         scale, shift, sizes = fold
@@ -219,7 +219,7 @@ class _Scales:
     def __init__(self, books: Books, norms: list[BatchNorm]) -> None:
         found: dict[int, list[tuple[BatchNorm, Reals]]] = defaultdict(list)
         for norm in norms:
-            scale = norm_scale(books, norm)
+            scale = _norm_scale(books, norm)
             if scale is not None:
                 found[scale.size].append((norm, scale))
         self._norms = {size: [norm for norm, _ in pairs] for size, pairs in found.items()}
@@ -240,7 +240,7 @@ class _Scales:
                 for eps in COMMON_EPSILONS
                 if eps != norm.eps
             ]
-            scales = [norm_scale(books, norm) for norm in norms]
+            scales = [_norm_scale(books, norm) for norm in norms]
             self._others[size] = norms, np.stack([scale for scale in scales if scale is not None])
         return self._others[size]
 
@@ -377,7 +377,7 @@ def is_eps_open(books: Books) -> bool:
     return books.manifest.source.get("parameters_by") == BY_NAMES
 
 
-def norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
+def _norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
     """Return the factor of each channel, gamma / sqrt(var + eps): (out,)."""
     vector = books.contents.originals.vector
     variance, gamma = vector(norm.running_var), vector(norm.weight)
@@ -424,11 +424,16 @@ def _solve(
     return eps if abs(middle / eps - 1) <= _MOST_OFF and eps <= _MOST_EPS else None
 
 
-def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[Reals, Reals, Reals] | None:
-    """Return scale and shift (out,) of folding `norm` into the layer of `weight`, and the size of the shift's terms."""
+def scale_and_shift(
+    books: Books, norm: BatchNorm, weight: Parameter | None
+) -> tuple[Reals, Reals, Reals] | None:
+    """Return scale and shift (out,) of folding `norm` into the layer of `weight`, and the size of the shift's terms.
+
+    Without a weight, the norm has no layer before it.
+    """
     vector = books.contents.originals.vector
-    scale, mean = norm_scale(books, norm), vector(norm.running_mean)
-    bias, beta = vector(bias_name(weight)), vector(norm.bias)
+    scale, mean = _norm_scale(books, norm), vector(norm.running_mean)
+    bias, beta = vector(None if weight is None else bias_name(weight)), vector(norm.bias)
     if (
         scale is None
         or mean is None
@@ -472,7 +477,14 @@ def _settle_parts(
         pieces = (Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=computed),)
     books.assign(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)
     merge_name(books, norm.weight, entry, decided_by)
-    for name in (norm.bias, bias_name(weight)):
+    settle_shift(books, (norm.bias, bias_name(weight)), entry, bias, decided_by)
+
+
+def settle_shift(
+    books: Books, names: Iterable[str | None], entry: Entry, bias: Entry | None, decided_by: str
+) -> None:
+    """Settle the parameters of a shift: the first in the new bias, the others as merged into it, or into the weight."""
+    for name in names:
         parameter = books.tensor(name) if name is not None else None
         if bias is not None and bias.tensor.key not in books.entries and isinstance(parameter, Parameter):
             books.assign(parameter, bias, (Line.FOLDED_BATCHNORM,), decided_by, None)

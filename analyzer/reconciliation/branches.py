@@ -24,7 +24,8 @@ from analyzer.reconciliation.batchnorm import (
     find_shifted_bias,
     is_eps_open,
     merge_name,
-    norm_scale,
+    scale_and_shift,
+    settle_shift,
 )
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
@@ -128,34 +129,26 @@ def _width(books: Books, norm: BatchNorm) -> int | None:
 
 def _is_convolved(books: Books, entry: Entry) -> bool:
     is_weight = entry.role is Role.PARAMETER and len(entry.tensor.shape) > 2
-    return is_weight and books.contents.encoding(entry) is None and bool(_groups(books, entry))
-
-
-def _groups(books: Books, entry: Entry) -> set[int]:
-    return {node.integers.get("group", 1) for node in books.users(entry) if kind_of(node) is Kind.CONVOLUTION}
+    is_plain = is_weight and books.contents.encoding(entry) is None
+    return is_plain and any(kind_of(node) is Kind.CONVOLUTION for node in books.users(entry))
 
 
 def _add(books: Books, branches: list[_Branch], wide: Parameter, eps: float | None) -> _Sum | None:
     """Add the branches with their BatchNorms folded; None if one does not fit the widest weight."""
-    vector, values = books.contents.originals.vector, books.contents.originals.values
+    values = books.contents.originals.values
     total, sizes = np.zeros(wide.shape), np.zeros(wide.shape)
     shift, shift_sizes = np.zeros(wide.shape[0]), np.zeros(wide.shape[0])
     for branch in branches:
         norm = branch.norm if eps is None else replace(branch.norm, eps=eps)
-        scale, mean, beta = norm_scale(books, norm), vector(norm.running_mean), vector(norm.bias)
+        fold = scale_and_shift(books, norm, branch.weight)
         kernel = _kernel(values(branch.weight) if branch.weight else None, branch, wide)
-        if scale is None or mean is None or kernel is None or not scale.size == mean.size == wide.shape[0]:
+        if fold is None or kernel is None or fold[0].size != wide.shape[0]:
             return None
-        bias = None if branch.weight is None else vector(bias_name(branch.weight))
-        bias = np.zeros_like(mean) if bias is None else bias
-        beta = np.zeros_like(mean) if beta is None else beta
-        if bias.size != mean.size or beta.size != mean.size:
-            return None
-        term = kernel * scale.reshape(-1, *[1] * (kernel.ndim - 1))
+        term = kernel * fold[0].reshape(-1, *[1] * (kernel.ndim - 1))
         total += term
         sizes += np.abs(term)
-        shift += (bias - mean) * scale + beta
-        shift_sizes += (np.abs(bias) + np.abs(mean)) * np.abs(scale) + np.abs(beta)
+        shift += fold[1]
+        shift_sizes += fold[2]
     return _Sum(total, sizes, shift, shift_sizes)
 
 
@@ -196,15 +189,8 @@ def _settle(
         if branch.weight is not None and branch.weight is not wide:
             merge_name(books, branch.weight.name, entry, decided_by)
         merge_name(books, branch.norm.weight, entry, decided_by)
-        for name in _shifts(branch):
-            parameter = books.tensor(name)
-            is_first = bias is not None and bias.tensor.key not in books.entries
-            if bias is not None and is_first and isinstance(parameter, Parameter):
-                books.assign(parameter, bias, (Line.FOLDED_BATCHNORM,), decided_by, None)
-            else:
-                merge_name(books, name, bias or entry, decided_by)
-    if bias is not None and bias.tensor.key not in books.entries:
-        books.settle(bias, Line.FOLDED_BATCHNORM, decided_by, is_counted=True)
+    names = [name for branch in branches for name in _shifts(branch)]
+    settle_shift(books, names, entry, bias, decided_by)
 
 
 def _shifts(branch: _Branch) -> Iterator[str]:

@@ -21,6 +21,7 @@ from analyzer.process.child import Limits
 from analyzer.records import Frozen, field, replace
 from analyzer.text import format_many, printable, shorten
 from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
+from analyzer.verify.arrays import as_array
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
     COMPARING,
@@ -55,7 +56,6 @@ from analyzer.verify.prints import (
     HUGE,
     Finder,
     Print,
-    as_array,
     is_like,
     noise_between,
     print_of,

@@ -20,6 +20,7 @@ from analyzer.timing.inputs.arrays import as_taken, make_array, save_arrays
 from analyzer.timing.request import Feed
 from analyzer.timing.running.providers import binding_device, check_installed, saves_graph, whole_chain
 from analyzer.timing.running.session import check_registered, level_of
+from analyzer.verify.arrays import as_array
 from analyzer.verify.messages import (
     BEFORE,
     COARSE,
@@ -34,7 +35,7 @@ from analyzer.verify.messages import (
     TwinAnswer,
     ValueDifference,
 )
-from analyzer.verify.prints import HUGE, Print, as_array, print_of
+from analyzer.verify.prints import HUGE, Print, print_of
 from analyzer.verify.twin import RANGES, RefusedError, make_twin
 
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 4096

@@ -14,7 +14,7 @@ from commands import run_here
 from models import save
 from onnx import TensorProto, helper
 
-from analyzer.verify.prints import as_array
+from analyzer.verify.arrays import as_array
 
 pytestmark = pytest.mark.time
 
