@@ -243,6 +243,10 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("div", [X, 2.0], {}),
     ("div", [X, Y], {"rounding_mode": "floor"}),
     ("div", [X, Y], {"rounding_mode": "trunc"}),
+    ("div", [X, 2], {"rounding_mode": "floor"}),
+    ("div", [np.array([7, -7]), 2], {"rounding_mode": "trunc"}),
+    ("div", [np.array([7, -7]), 2], {"rounding_mode": "floor"}),
+    ("div", [np.array([7, -7]), 2], {}),
     ("pow", [np.abs(X), 0.5], {}),
     ("pow", [np.abs(X) + 1, 2.5], {}),
     ("pow", [2.0, X], {}),
@@ -337,6 +341,8 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("masked_fill", [X, X > 0, 7.0], {}),
     ("floor_divide", [X, 0.3], {}),
     ("remainder", [X, 0.7], {}),
+    ("remainder", [X, 2], {}),
+    ("remainder", [np.array([7, -7]), 3], {}),
     ("scaled_dot_product_attention", [X[:, None], Y[:, None], X[:, None]], {"is_causal": True}),
     (
         "scaled_dot_product_attention",
@@ -362,9 +368,10 @@ def test_with_known_numbers_a_call_gives_what_pytorch_gives(
     tensors = [torch.from_numpy(np.array(each)) if isinstance(each, np.ndarray) else each for each in args]
     expected = getattr(torch.ops.aten, operator)(*tensors, **kwargs)
 
-    found = call(a, operator, args, kwargs)
+    found = np.asarray(call(a, operator, args, kwargs))
 
-    np.testing.assert_allclose(np.asarray(found), expected.numpy(), rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=2e-5, atol=2e-5)
+    assert found.dtype == expected.numpy().dtype, "a wider type has digits that no run has"
 
 
 NODES: list[tuple[str, list[Any], dict[str, Any]]] = [
@@ -515,6 +522,7 @@ def test_with_known_numbers_a_node_gives_what_onnx_gives(
 
     for one, other in zip(found, expected, strict=False):
         np.testing.assert_allclose(np.asarray(one), other, rtol=2e-5, atol=2e-5)
+        assert np.asarray(one).dtype == other.dtype
 
 
 def test_a_weight_without_a_pattern_has_minors_and_multiplies_as_written_out(a: Algebra) -> None:

@@ -21,6 +21,7 @@ from analyzer.verify.algebra.values import (
     Value,
     is_known,
     number,
+    promoted,
     shape_of,
 )
 
@@ -769,9 +770,10 @@ def _div(a: Algebra, input: Any, other: Any, rounding_mode: str | None = None) -
     if rounding_mode is None:
         return a.divide(one, two)
     if is_known(one) and is_known(two):
+        dividend, divisor = promoted(one, two)
         if rounding_mode == "floor":
-            return np.floor_divide(one, two)
-        return np.trunc(np.divide(one, two)).astype(np.asarray(one).dtype)
+            return np.floor_divide(dividend, divisor)
+        return np.trunc(np.divide(dividend, divisor)).astype(dividend.dtype)
     if getattr(one, "is_place", False):
         return whole_quotient(a, one, two)
     return a.function("floor" if rounding_mode == "floor" else "truncate", a.divide(one, two))
@@ -795,7 +797,9 @@ def _floor_divide(a: Algebra, input: Any, other: Any) -> Any:
 @_operator("remainder")
 def _remainder(a: Algebra, input: Any, other: Any) -> Value:
     one, two = _array(input), _array(other)
-    return np.remainder(one, two) if is_known(one) and is_known(two) else a.function("remainder", one, two)
+    if is_known(one) and is_known(two):
+        return np.remainder(*promoted(one, two))
+    return a.function("remainder", one, two)
 
 
 @_operator("pow", "pow_")

@@ -164,8 +164,17 @@ def attention(
 class _Ring(Frozen):
     """Sums and products over the field, or of real numbers if all operands are known."""
 
-    is_real: bool
+    real: np.dtype[Any] | None
+    """Type of the results; None over the field. Sums of real numbers have double precision."""
     prime: int
+
+    @classmethod
+    def over(cls, a: Algebra, *values: Value) -> _Ring:
+        return cls(np.result_type(*map(np.asarray, values)) if all(map(is_known, values)) else None, a.prime)
+
+    @property
+    def is_real(self) -> bool:
+        return self.real is not None
 
     def of(self, a: Algebra, value: Value) -> Any:
         return np.asarray(value, np.float64) if self.is_real else a.dense(value).elements
@@ -181,7 +190,9 @@ class _Ring(Frozen):
         return np.matmul(one, other) if self.is_real else product(one, other, self.prime)
 
     def made(self, values: Any) -> Value:
-        return np.ascontiguousarray(values) if self.is_real else Field(np.ascontiguousarray(values))
+        return (
+            Field(np.ascontiguousarray(values)) if self.real is None else values.astype(self.real, order="C")
+        )
 
 
 def _padded(a: Algebra, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
@@ -231,7 +242,7 @@ def convolve(
 ) -> Value:
     """Convolve over any number of axes: (batch, channels, ...) by (channels out, channels / groups, ...)."""
     kernel = shape_of(weight)[2:]
-    ring = _Ring(is_known(value) and is_known(weight), a.prime)
+    ring = _Ring.over(a, value, weight)
     padded = ring.of(a, _padded(a, value, pads))
     count = windows(padded.shape[2:], kernel, stride, dilation)
     batch, channels = padded.shape[:2]
@@ -287,7 +298,7 @@ def convolve_back(
 ) -> Value:
     """Apply a transposed convolution: (batch, channels, ...) by (channels, channels out / groups, ...)."""
     kernel = shape_of(weight)[2:]
-    ring = _Ring(is_known(value) and is_known(weight), a.prime)
+    ring = _Ring.over(a, value, weight)
     elements = ring.of(a, value)
     batch, channels = elements.shape[:2]
     sizes = elements.shape[2:]
@@ -332,10 +343,11 @@ def max_pool(
     if is_known(value):
         array = np.pad(np.asarray(value, np.float64), [(0, 0), (0, 0), *pads], constant_values=-np.inf)
         counts = windows(array.shape[2:], kernel, stride, dilation)
-        return np.max([_shifted(array, at, counts, stride, dilation) for at in _places(kernel)], axis=0)
+        found = np.max([_shifted(array, at, counts, stride, dilation) for at in _places(kernel)], axis=0)
+        return found.astype(np.asarray(value).dtype)
     elements = mixed(a.dense(value).elements, key_of("max", "each")) % a.p
     if set(dilation) == {1}:
-        sums = _window_sums(_Ring(is_real=False, prime=a.prime), elements, kernel, stride, pads)
+        sums = _window_sums(_Ring(None, a.prime), elements, kernel, stride, pads)
     else:
         padded = a.dense(_padded(a, Field(elements), pads)).elements
         count = windows(padded.shape[2:], kernel, stride, dilation)
@@ -366,7 +378,7 @@ def average_pool(
         counted: part of the pads that may count; the rest only completes windows.
         divisor: divisor in place of the count.
     """
-    ring = _Ring(is_known(value), a.prime)
+    ring = _Ring.over(a, value)
     sums = ring.made(_window_sums(ring, ring.of(a, value), kernel, stride, pads))
     counted = pads if counted is None else counted
     if divisor is not None:

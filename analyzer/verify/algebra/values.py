@@ -558,7 +558,7 @@ class Algebra(Mutable):
         """Add elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
-                return np.add(*_like(one, other))
+                return np.add(*promoted(one, other))
         a, b = self._both(one, other)
         kind = _kind(one, other)
         if a.masks | b.masks == _ABOVE | _BELOW:
@@ -582,7 +582,7 @@ class Algebra(Mutable):
         """Subtract elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
-                return np.subtract(*_like(one, other))
+                return np.subtract(*promoted(one, other))
         return self.add(one, self.negate(other))
 
     def scale(self, value: Factored, vector: Elements, axis: int) -> Factored:
@@ -600,7 +600,7 @@ class Algebra(Mutable):
         """Multiply elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
-                return np.multiply(*_like(one, other))
+                return np.multiply(*promoted(one, other))
         for truth, by in ((one, other), (other, one)):
             if isinstance(truth, Field) and truth.truth is not None and self._hides(by):
                 return self.where(truth.truth, by, number(0))
@@ -656,7 +656,7 @@ class Algebra(Mutable):
         """Divide real numbers elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
-                return np.divide(*_like(_float(one), _float(other)))
+                return np.divide(*promoted(_float(one), _float(other)))
         if is_known(other):  # 1 / sqrt(2) is the inverse of sqrt(2)
             return self.multiply(one, Field(inverse(self._factor(_float(other)), self.prime)))
         if isinstance(one, Field) and isinstance(other, Field) and other.total_of is not None:
@@ -688,7 +688,7 @@ class Algebra(Mutable):
         """Raise to a power: an integer exponent gives a product, a multiple of one half a product of roots."""
         if is_known(value) and is_known(exponent):
             with np.errstate(all="ignore"):
-                a, b = _like(value, exponent)
+                a, b = promoted(value, exponent)
                 return np.power(a, b) if a.dtype.kind == "f" or (b >= 0).all() else np.power(_float(a), b)
         if is_known(exponent) and np.asarray(exponent).size == 1:
             number = float(np.asarray(exponent).reshape(-1)[0])
@@ -877,7 +877,7 @@ class Algebra(Mutable):
         if is_known(condition):
             chosen = np.asarray(condition).astype(bool)
             if is_known(one) and is_known(other):
-                return np.where(chosen, *_like(one, other))
+                return np.where(chosen, *promoted(one, other))
             if chosen.all():
                 return self.expand(one, np.broadcast_shapes(chosen.shape, shape_of(one), shape_of(other)))
             if not chosen.any():
@@ -941,7 +941,7 @@ class Algebra(Mutable):
     def compare(self, name: str, one: Value, other: Value) -> Any:
         """Compare as `less`, `less_equal` or `equal`; other comparisons exchange or negate these."""
         if is_known(one) and is_known(other):
-            return np.asarray(getattr(np, name)(*_like(one, other)))
+            return np.asarray(getattr(np, name)(*promoted(one, other)))
         if name == "equal" and {_kind(one, one), _kind(other, other)} == {"truth"}:
             return self.invert_truth(self.combine("xor", one, other))
         if name == "equal":
@@ -982,7 +982,7 @@ class Algebra(Mutable):
                 name
             ]
             a, b = np.asarray(one), np.asarray(other)
-            return np.asarray(made(*_like(a, b)))
+            return np.asarray(made(*promoted(a, b)))
         self._require_truth(one)
         self._require_truth(other)
         both = self.multiply(one, other)
@@ -1004,7 +1004,7 @@ class Algebra(Mutable):
     def greatest(self, one: Value, other: Value) -> Value:
         """Return the larger of two values, elementwise."""
         if is_known(one) and is_known(other):
-            return np.maximum(*_like(one, other))
+            return np.maximum(*promoted(one, other))
         for value, bound in ((one, other), (other, one)):
             if is_known(bound) and np.asarray(bound).size and not np.asarray(bound).any():
                 return self._spread(self.function("relu", value), value, bound)
@@ -1013,7 +1013,7 @@ class Algebra(Mutable):
     def least(self, one: Value, other: Value) -> Value:
         """Return the smaller of two values, elementwise."""
         if is_known(one) and is_known(other):
-            return np.minimum(*_like(one, other))
+            return np.minimum(*promoted(one, other))
         return self.symmetric("min", one, other)
 
     def clamp(self, value: Value, low: Value | None, high: Value | None) -> Value:
@@ -1141,7 +1141,7 @@ def _sum_type(array: Array) -> Any:
     return np.int64 if array.dtype.kind in "biu" else None
 
 
-def _like(one: Any, other: Any) -> tuple[Array, Array]:
+def promoted(one: Any, other: Any) -> tuple[Array, Array]:
     """Promote two known values as PyTorch does: a number takes the type of a tensor of its kind or a wider one."""
     a, b = np.asarray(one), np.asarray(other)
     if a.dtype == b.dtype:
