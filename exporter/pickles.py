@@ -24,6 +24,7 @@ from torch import nn
 
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import SourceError
+from analyzer.text import format_many
 from exporter.classes import first_line
 from exporter.quiet import quiet
 
@@ -109,15 +110,18 @@ def _unpickle(path: Path) -> tuple[Any, bool]:
         if is_archive and _is_torchscript(path):
             return _read_script(path), True
         is_mapped = is_archive and _is_stored_plainly(path)
+        is_plain = True
         with quiet():
             try:
                 loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
-                return _plain(path, loaded), True
             except pickle.UnpicklingError:  # it needs more than tensors
+                is_plain = False
                 loaded = torch.load(
                     path, map_location="cpu", weights_only=False, mmap=is_mapped, pickle_module=_INERT
                 )
-        return _plain(path, loaded), False
+            if not is_archive:
+                _require_contents(path)
+        return _plain(path, loaded), is_plain
     except SourceError:
         raise
     except Exception as error:
@@ -264,6 +268,56 @@ _INERT = types.SimpleNamespace(__name__="inert", Unpickler=_Unpickler, load=_loa
 """The parts of the module `pickle` that torch.load uses."""
 
 
+class _StorageUnpickler(_Unpickler):
+    """Unpickler that makes the tensors' storages itself; their types are those of elements."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name.endswith("Storage"):
+            return getattr(torch, name).dtype
+        return super().find_class(module, name)
+
+    def persistent_load(self, pid: Any) -> Any:
+        kind, dtype, *rest = pid
+        if kind != "storage":
+            return dtype
+        key, _, count, *_ = rest
+        typed: Any = torch.storage.TypedStorage
+        return typed(wrap_storage=self.make_storage(str(key), count, dtype), dtype=dtype, _internal=True)
+
+    def make_storage(self, key: str, count: int, dtype: torch.dtype) -> torch.UntypedStorage:
+        raise NotImplementedError
+
+
+class _StorageKeys(_StorageUnpickler):
+    """Unpickler that keeps the keys of the storages that a file's tensors have, and reads no elements."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self.keys: set[str] = set()
+
+    def make_storage(self, key: str, count: int, dtype: torch.dtype) -> torch.UntypedStorage:
+        self.keys.add(key)
+        return torch.empty(count, dtype=dtype, device="meta").untyped_storage()
+
+
+def _require_contents(path: Path) -> None:
+    """Refuse a file as torch wrote it before 1.6 that lacks contents: torch.load would return unset memory.
+
+    Such a file is five pickles, the last of which lists the storages whose elements follow (torch/serialization.py).
+    """
+    with path.open("rb") as file:
+        for _ in ("magic number", "protocol", "system"):
+            _load(file)
+        tensors = _StorageKeys(file)
+        tensors.load()
+        missing = tensors.keys - {*map(str, _load(file))}
+    if missing:
+        raise SourceError(
+            f"{path}: lacks the elements of {format_many(len(missing), 'storage')} of its tensors; save the state dict "
+            "again"
+        )
+
+
 # TorchScript
 
 
@@ -301,7 +355,7 @@ def _read_script(path: Path) -> _ScriptState:
     return state
 
 
-class _ScriptUnpickler(_Unpickler):
+class _ScriptUnpickler(_StorageUnpickler):
     """Unpickler of an archive's objects, with tensors that are mapped from the file."""
 
     def __init__(self, file: io.BytesIO, archive: zipfile.ZipFile, mapped: mmap.mmap, root: str) -> None:
@@ -309,17 +363,10 @@ class _ScriptUnpickler(_Unpickler):
         self._archive, self._mapped, self._root = archive, mapped, root
         self._storages: dict[str, torch.UntypedStorage] = {}
 
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and name.endswith("Storage"):
-            return getattr(torch, name).dtype
-        return super().find_class(module, name)
-
-    def persistent_load(self, pid: Any) -> Any:
-        _, dtype, key, _, _ = pid
+    def make_storage(self, key: str, count: int, dtype: torch.dtype) -> torch.UntypedStorage:
         if key not in self._storages:
-            self._storages[key] = self._read(str(key))
-        typed: Any = torch.storage.TypedStorage
-        return typed(wrap_storage=self._storages[key], dtype=dtype, _internal=True)
+            self._storages[key] = self._read(key)
+        return self._storages[key]
 
     def _read(self, key: str) -> torch.UntypedStorage:
         record = self._archive.getinfo(self._root + key)

@@ -230,6 +230,24 @@ def test_a_tensor_of_an_archive_has_no_more_than_its_record(tmp_path: Path, net:
         census_source(repacked(path, zipfile.ZIP_STORED, **{"0": b"\0" * 4}))
 
 
+def test_a_file_that_lists_no_contents_is_refused_and_not_read_as_unset_memory(tmp_path: Path) -> None:
+    path = tmp_path / "old.pt"
+    torch.save({"weight": torch.rand(64, 64)}, path, _use_new_zipfile_serialization=False)
+    with path.open("rb") as file:
+        for _ in range(3):
+            pickle.load(file)
+        tensors = pickle._Unpickler(file)
+        tensors.persistent_load = lambda pid: torch.storage.TypedStorage(
+            wrap_storage=torch.UntypedStorage(4 * 64 * 64), dtype=torch.float32, _internal=True
+        )
+        tensors.load()
+        start = file.tell()
+    path.write_bytes(path.read_bytes()[:start] + pickle.dumps([], protocol=2))
+
+    with pytest.raises(SourceError, match="lacks the elements of 1 storage of its tensors; save"):
+        census_source(str(path))
+
+
 def test_a_part_may_be_one_of_several_state_dicts(tmp_path: Path, net: Any) -> None:
     other = {"w": torch.rand(2, 3)}
     path = saved(tmp_path, {"policy": net.state_dict(), "value": other, "best": np.float64(1)})
