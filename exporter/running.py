@@ -170,7 +170,7 @@ class RunningModule:
     def apart(self) -> RunningModule:
         """Return a copy with an independent module, which keeps the current values."""
         other = copy.copy(self)
-        other._model, other._double, other._half = copy.deepcopy(self._model), None, None
+        other._model, other._double, other._half = _copied(self._model), None, None
         other._looked, other._reached, other._computed, other._own_weights = {}, {}, (), {}
         return other
 
@@ -614,10 +614,10 @@ class RunningModule:
 
     def _at(self, precision: str) -> nn.Module:
         if precision == "double" and not self._is_large:
-            self._double = self._double or copy.deepcopy(self._model).double()
+            self._double = self._double or _copied(self._model).double()
             return self._double
         if precision == "half":
-            self._half = self._half or copy.deepcopy(self._model).half()
+            self._half = self._half or _copied(self._model).half()
             return self._half
         return self._model
 
@@ -832,6 +832,20 @@ class _Leaf:
     position: int | None
     """Position among the positional arguments; None for a keyword argument."""
     axes: Mapping[int, str]
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """Return an independent copy, also of a module that keeps computed tensors, such as an old weight norm's product.
+
+    `deepcopy` refuses a tensor with a history (torch/_tensor.py).
+    """
+    known = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
+    return copy.deepcopy(model, known)
 
 
 def _leaves(model: nn.Module, made: ExampleInputs) -> Iterator[_Leaf]:

@@ -70,6 +70,32 @@ def softmax(version: int) -> onnx.ModelProto:
     return proto
 
 
+def softmax_in_function(version: int, model_version: int) -> onnx.ModelProto:
+    proto = softmax(model_version)
+    body = [helper.make_node("Softmax", ["a"], ["b"], axis=1)]
+    proto.functions.append(
+        helper.make_function("my", "f", ["a"], ["b"], body, [helper.make_opsetid("", version)])
+    )
+    proto.opset_import.add(domain="my", version=1)
+    proto.graph.node[1].CopyFrom(helper.make_node("f", ["a"], ["y"], domain="my"))
+    return proto
+
+
+def test_a_function_that_imports_another_meaning_of_an_operator_than_the_model_has_no_known_wiring(
+    tmp_path: Path,
+) -> None:
+    between = softmax_in_function(20, 12)
+
+    for version in (12, 13):
+        assert not compare(tmp_path, between, softmax(version))["wiring"]["alike"]
+        inside = softmax_in_function(version, version)
+        assert not compare(tmp_path, between, inside)["wiring"]["alike"]
+    assert compare(tmp_path, softmax_in_function(17, 13), softmax_in_function(20, 18))["wiring"]["alike"]
+    report = json.loads(run_here("inspect", save(tmp_path, between), "--format", "json").stdout)
+    [finding] = [each for each in report["findings"] if each["id"] == "invalid-version"]
+    assert finding["subjects"] == ["function:my:f/Softmax: 20 and 12"]
+
+
 def test_an_operator_that_means_something_else_in_another_opset_is_another_wiring(tmp_path: Path) -> None:
     found = compare(tmp_path, softmax(13), softmax(12))
 

@@ -50,6 +50,39 @@ constants of Selu with fewer digits.
 """
 
 
+class Versions:
+    """Versions of ONNX's own operators: those that each model file and each function imports."""
+
+    def __init__(self, model: Model) -> None:
+        self._imported: dict[GraphPath, int] = {
+            path: min((version for domain, version in opsets if domain == "ai.onnx"), default=0)
+            for path, opsets in (
+                *((part.path, part.opsets) for part in model.parts),
+                *((function.path, function.opsets) for function in model.functions),
+            )
+        }
+
+    def of(self, node: Node) -> tuple[int, ...]:
+        """Return the versions that apply to a node: in a function its own import, and the model's.
+
+        ONNX's specification (onnx/docs/IR.md, on functions) wants an operator to be the same in both. Where it is not,
+        runtimes differ in which of them they take.
+        """
+        path = node.graph_path
+        around = (path[:end] for end in range(len(path), -1, -1))
+        return tuple(self._imported[each] for each in around if each in self._imported) or (0,)
+
+    def contradicting(self, node: Node) -> tuple[int, ...]:
+        """Return the versions that apply to a node, if it means something else in one than in another."""
+        versions = self.of(node) if _epochs_of(node) else ()
+        is_between = any(min(versions) < epoch <= max(versions) for epoch in _epochs_of(node))
+        return versions if is_between else ()
+
+
+def _epochs_of(node: Node) -> Sequence[int]:
+    return EPOCHS.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+
+
 class Fingerprint(Frozen):
     """Digests of a model's computation with its weights."""
 
@@ -141,13 +174,7 @@ class _Walk(Mutable, dict=True):
     _left: int = 0
 
     def __post_init__(self) -> None:
-        self._versions: dict[GraphPath, int] = {
-            path: min((version for domain, version in opsets if domain == "ai.onnx"), default=0)
-            for path, opsets in (
-                *((part.path, part.opsets) for part in self.model.parts),
-                *((function.path, function.opsets) for function in self.model.functions),
-            )
-        }
+        self._versions = Versions(self.model)
         self._defaults = {function.path: function.defaults for function in self.model.functions}
         self._left = _MOST_VISITS * sum(len(graph.nodes) for graph in self.model.graphs)
 
@@ -263,14 +290,10 @@ class _Walk(Mutable, dict=True):
 
     def _version_words(self, node: Node) -> list[str]:
         """Return the words that a node's opset version adds; none if the node means what it means today."""
-        epochs = EPOCHS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        if epochs is None:
-            return []
-        path = node.graph_path
-        while path and path not in self._versions:
-            path = path[:-1]
-        version = self._versions.get(path, 0)
-        return [f"before {epoch}" for epoch in epochs if version < epoch]
+        epochs = _epochs_of(node)
+        versions = self._versions.of(node) if epochs else ()
+        words = [f"before {epoch}" for epoch in epochs if min(versions) < epoch]
+        return [*words, *map(str, self._versions.contradicting(node))]
 
     def _order(self, graph: Graph) -> Sequence[Node]:
         """Return the nodes, each after its producers; of several that may come next the first in the file."""

@@ -163,3 +163,32 @@ def test_a_guard_of_a_quotient_that_the_exporter_left_out_is_reported(tmp_path: 
     assert any(
         "divisions that PyTorch does not do" in each for each in json.loads(verified.stdout)["uncovered"]
     )
+
+
+HOLDING = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read, self.other = nn.Linear(8, 4), nn.utils.weight_norm(nn.Linear(8, 4))
+    def forward(self, x):
+        return self.read(x)
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randn(2, 8),)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_product_that_a_module_keeps_and_forward_does_not_read_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "holding.py").write_text(HOLDING)
+    monkeypatch.chdir(tmp_path)
+    run_here("export", "holding:factory", "-o", tmp_path / "out", "--quiet")
+
+    verified = run_here("verify", tmp_path / "out" / "model.onnx", "--format", "json")
+
+    assert (verified.returncode, json.loads(verified.stdout)["same"]) == (0, True), verified.stderr

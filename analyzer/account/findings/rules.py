@@ -32,6 +32,7 @@ from analyzer.model import (
     label,
 )
 from analyzer.model.dtypes import DType
+from analyzer.model.fingerprint import Versions
 from analyzer.model.operators import STANDARD
 from analyzer.model.wiring import Wiring
 from analyzer.read.book import NODE_METADATA, UNKNOWN
@@ -127,8 +128,22 @@ def _with_part_name(part: Component, sentence: str) -> str:
 
 def find_versions(facts: Facts) -> Iterator[Finding]:
     """Yield findings on the IR version and opsets, for each model file by itself."""
-    for part in facts.model.parts:
+    model = facts.model
+    for part in model.parts:
         yield from _find_versions(part)
+    versions = Versions(model)
+    undecided = {
+        f"{label((node.graph_path, node.op_type))}: {' and '.join(map(str, found))}"
+        for graph in (model.graphs if model.functions else ())
+        for node in graph.nodes
+        if (found := versions.contradicting(node))
+    }
+    if undecided:
+        message = (
+            "functions import a version in which an operator means something else than in the model's; "
+            "runtimes differ in which they take"
+        )
+        yield Finding("invalid-version", Severity.WARNING, message, tuple(sorted(undecided)))
 
 
 def _find_versions(part: Component) -> Iterator[Finding]:

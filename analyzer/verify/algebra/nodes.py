@@ -581,7 +581,8 @@ def _over_rest(o: Operation, made: Callable[[Algebra, Value, int], Value]) -> Va
 def _cast(o: Operation) -> Any:
     dtype = DType(o.integer("to", 1))
     found = dtype.to_numpy()
-    if found is None or (dtype is not DType.BFLOAT16 and found.kind not in "biuf"):
+    is_real = dtype in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16)
+    if found is None or not (is_real or (found.kind in "biu" and not dtype.is_floating)):
         raise UnknownError(f"a cast to {dtype.name}")
     return _to(o, found)
 
