@@ -253,6 +253,13 @@ def pictures() -> Iterator[Picture]:
 
     # tensors that are no parameters of PyTorch's
     yield Picture({}, {"bn.running_mean": ONES}, added("bn.running_mean", ONES), {"bn.running_mean": ONES})
+    anchors = np.array([[[1, 2], [2, 1]], [[2, 3], [3, 2]]], np.float32)
+    stored = {
+        name: (anchors[at] * 8 * 2**at).reshape(1, 2, 1, 1, 2) for at, name in enumerate(("one", "two"))
+    }
+    nodes = " ".join(f"{name}y = Mul({name}x, {name})" for name in stored)
+    sides = [", ".join(f"float[1,2,h,w,2] {name}{side}" for name in stored) for side in "xy"]
+    yield Picture({}, stored, f"g ({sides[0]}) => ({sides[1]}) {{ {nodes} }}", {"anchors": anchors})
     cosines = rotary(FREQUENCIES, 3)
     yield Picture({}, {"val_3": cosines}, added("val_3", cosines), {"rotary_emb.inv_freq": FREQUENCIES})
     levels = np.array([3, 5, 7])

@@ -1,8 +1,9 @@
-"""Numbers -> whether they are the cells of a detector's grids: their places, or the strides of their levels.
+"""Numbers -> whether they are the cells of one grid, or of a detector's grids: their places, or the levels' strides.
 
 A detector without anchors predicts a box for each cell of several grids, each half as wide and high as the one before.
 A static export stores the places of the cells, of all grids one after another, and the stride of each cell's grid (Tian
-et al. 2019, arXiv:1904.01355, section 3.1; Ge et al. 2021, arXiv:2107.08430; `make_anchors` of Ultralytics).
+et al. 2019, arXiv:1904.01355, section 3.1; Ge et al. 2021, arXiv:2107.08430; `make_anchors` of Ultralytics). Or it
+stores each grid by itself (YOLOv5, YOLOv7), or one grid over the whole image (Segment Anything, arXiv:2304.02643).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["is_pyramid", "strides_of"]
+__all__ = ["are_cells", "is_grid", "is_pyramid", "strides_of"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -47,6 +48,68 @@ def is_pyramid(values: Reals) -> bool:
         return False
     sides = (values, values.T) if values.shape == (2, 2) else (values if len(values) == 2 else values.T,)
     return any(_are_levels(list(_grids(side))) for side in sides)
+
+
+def is_grid(values: Reals) -> bool:
+    """Whether numbers are the places of the cells of one grid: x and y on an axis of two, and x runs first.
+
+    Both begin in the same way (`are_cells`), and other axes only repeat the grid.
+    """
+    if values.ndim < 2 or values.size < 2 * _LEAST or not bool(np.isfinite(values).all()):
+        return False
+    return any(
+        bool(_spacings(x) & _spacings(y))
+        for axis, count in enumerate(values.shape)
+        if count == 2
+        for x, y in _sides(np.moveaxis(values, axis, 0))
+    )
+
+
+def _sides(places: Reals) -> Iterator[tuple[Reals, Reals]]:
+    """Yield x along a row and y along a column, if places (2, ...) are a grid."""
+    if places.ndim == 2:
+        width = int(np.argmax(places[1] != places[1, 0]))
+        if width < 2 or places.shape[1] % width:
+            return
+        places = places.reshape(2, -1, width)
+    lines, axes = [], []
+    for side in places:
+        varying = [axis for axis in range(side.ndim) if bool((side != side.take([0], axis)).any())]
+        if len(varying) != 1:
+            return
+        axes += varying
+        lines.append(np.moveaxis(side, varying[0], 0).reshape(side.shape[varying[0]], -1)[:, 0])
+    if axes[0] > axes[1]:
+        yield lines[0], lines[1]
+
+
+def are_cells(line: Reals) -> bool:
+    """Whether numbers are the places of a row of cells.
+
+    They are whole steps from 0, or from half a step before or after it, and a step is 1, or the stride in pixels. Or
+    they divide 0 to 1, or -1 to 1, and are the middles, the starts or the ends of the cells.
+    """
+    return bool(_spacings(line))
+
+
+def _spacings(line: Reals) -> set[tuple[float, float]]:
+    """Return how a row of cells may begin: its step, or the length that it divides, and its start in steps."""
+    count, step = len(line), float(line[-1] - line[0]) / max(1, len(line) - 1)
+    even = line[0] + step * np.arange(count)
+    if count < 2 or step <= 0 or not bool((np.abs(line - even) <= _EQUAL * step).all()):
+        return set()
+    first = float(line[0]) / step
+    found = {
+        (step, start)
+        for start in (0.0, 0.5, -0.5)
+        if (step == 1 or step in _STRIDES) and abs(first - start) <= _EQUAL
+    }
+    for low in (0.0, -1.0):
+        for cells, start in ((count, 0.0), (count, 0.5), (count - 1, 0.0)):
+            is_divided = abs(step * cells - (1 - low)) <= _EQUAL * step
+            if is_divided and abs(float(line[0]) - low - start * step) <= _EQUAL * step:
+                found.add((low, start if cells == count else 1.0))
+    return found
 
 
 def _grids(places: Reals) -> Iterator[_Grid | None]:

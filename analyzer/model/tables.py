@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from analyzer.model.content import Array
 from analyzer.model.distances import are_distances
-from analyzer.model.pyramids import is_pyramid
+from analyzer.model.pyramids import is_grid, is_pyramid
 from analyzer.model.waves import are_solved_waves, grids, may_be_waves
 
 Reals = npt.NDArray[np.float64]
@@ -95,7 +95,9 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
         values = np.squeeze(array.astype(np.float64))
         if not values.ndim:
             return False
-        if (are_whole(values) and are_distances(values.astype(np.int64))) or is_pyramid(values):
+        if are_whole(values) and are_distances(values.astype(np.int64)):
+            return True
+        if is_pyramid(values) or is_grid(values) or is_published(values):
             return True
         slack = _SLACK_OF_HALF if _was_half(array) else slack_of(array)
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
@@ -105,6 +107,30 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
             if is_varied and not (_is_known(corner, step, slack) or _may_be_waves_elsewhere(corner, slack)):
                 return False
         return _is_known(values, step, slack)
+
+
+def is_published(values: Reals) -> bool:
+    """Whether numbers are constants that papers and libraries publish, to the last digit of single precision.
+
+    They are the means and deviations of images by channel, red first (ImageNet's, of torchvision; CLIP's,
+    arXiv:2103.00020), or the matrix that turns centers and sizes of boxes into corners, in either orientation.
+    """
+    if values.shape == (4, 4):
+        return any(np.array_equal(each, _CORNERS) for each in (values, values.T))
+    return values.shape == (3,) and any(np.array_equal(values.astype(np.float32), each) for each in _CHANNELS)
+
+
+_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
+_STATISTICS = (
+    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+)
+_CHANNELS = [
+    (np.array(each, np.float32) * np.float32(scale)).astype(np.float32)
+    for pair in _STATISTICS
+    for each in pair
+    for scale in (1, 255)
+]
 
 
 def are_whole(values: Reals) -> bool:

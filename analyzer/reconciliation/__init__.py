@@ -16,6 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.model.content import ContentMode
+from analyzer.reconciliation.anchors import match_anchors
 from analyzer.reconciliation.batchnorm import match_folded_batchnorm, match_frozen_batchnorm, settle_rescaled
 from analyzer.reconciliation.blocked import find_tiles, mark_tiles
 from analyzer.reconciliation.books import Books
@@ -128,6 +129,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_deduplicated,
     match_rotary,
     match_cast_buffers,
+    match_anchors,
     match_evaluated,
     settle_untuned,
     settle_turned,

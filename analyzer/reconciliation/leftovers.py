@@ -23,8 +23,16 @@ from analyzer.model import Node, StoredTensor
 from analyzer.model.content import Array, decode_values, is_constant_filled
 from analyzer.model.liveness import find_live
 from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, kind_of, operator_of
-from analyzer.model.pyramids import strides_of
-from analyzer.model.tables import are_slopes, is_affine, is_known_table, is_mask, is_sinusoidal, slack_of
+from analyzer.model.pyramids import are_cells, strides_of
+from analyzer.model.tables import (
+    are_slopes,
+    is_affine,
+    is_known_table,
+    is_mask,
+    is_published,
+    is_sinusoidal,
+    slack_of,
+)
 from analyzer.model.waves import are_frequencies_of_axes, begin_at_zero
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Suspect
@@ -189,6 +197,8 @@ def settle_fillers(books: Books) -> None:
                 and (_is_table(array) or _are_places(books, entry, array) or _are_strides(books, array))
             )
             or _is_computed_table(books, entry, array)
+            or _is_meshed(books, entry, array)
+            or is_published(np.squeeze(array.astype(np.float64)))
         ):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
@@ -237,6 +247,8 @@ def _is_table(array: Array) -> bool:
     if array.size >= _LEAST_TABLE:
         return is_known_table(array)
     values = np.squeeze(array.astype(np.float64))
+    if is_published(values):
+        return True
     is_positive = bool((values > 0).all())
     return array.size >= _LEAST_SLOPES and is_positive and are_slopes(values, slack_of(array))
 
@@ -251,6 +263,17 @@ def _are_places(books: Books, entry: Entry, array: Array) -> bool:
     is_even = values.ndim == 1 and values.size >= _LEAST_PLACES and values[0] != values[-1]
     readers = books.ledger.wiring.readers(entry.tensor)
     return is_even and is_affine(values) and all(operator_of(reader.node) is not None for reader in readers)
+
+
+def _is_meshed(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether numbers are a row of cells that is only repeated for all rows or columns of a grid, as by `meshgrid`."""
+    values = np.squeeze(array.astype(np.float64))
+    if values.ndim != 1 or values.size < _LEAST_PLACES or not are_cells(values):
+        return False
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
+    return bool(readers) and all(
+        reader.node.is_standard and reader.node.op_type == "Expand" and reader.slot == 0 for reader in readers
+    )
 
 
 def _are_strides(books: Books, array: Array) -> bool:
@@ -487,8 +510,14 @@ def _is_neutral(entry: Entry, array: Array) -> bool:
 
 
 def _is_mask(array: Array) -> bool:
-    """Whether an array has only zeros and one large negative number, as a mask that is added to scores."""
+    """Whether an array has only zeros and one large negative number, as a mask that is added to scores.
+
+    Or one whole number once, among zeros: what selects one of several results (Segment Anything's masks).
+    """
     values = array.astype(np.float64)
+    others = values[values != 0]
+    if others.size == 1 and values.size >= _LEAST_PLACES and float(others[0]).is_integer():
+        return True
     masked = find_masked(values)
     return bool(masked.any()) and bool((masked | (values == 0)).all()) and np.unique(values[masked]).size == 1
 

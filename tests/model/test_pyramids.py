@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from models import manifest_of, noise, parameter, reconcile, text_model
 
-from analyzer.model.pyramids import is_pyramid
+from analyzer.model.pyramids import is_grid, is_pyramid
 from analyzer.model.tables import is_known_table
 
 Reals = npt.NDArray[np.float64]
@@ -87,6 +87,80 @@ def test_almost_the_cells_of_grids_are_no_pyramid(change: str, start: float) -> 
 
     assert is_pyramid(places)
     assert not is_pyramid(CHANGES[change](places))
+
+
+def grid(height: int, width: int, start: float = 0.5, step: float = 1.0) -> Reals:
+    """Return the places (height, width, 2) of the cells of one grid, x first."""
+    return cells(((height, width),), start, [step]).T.reshape(height, width, 2)
+
+
+GRIDS = {
+    "cells": grid(4, 6),
+    "from half a cell before": grid(8, 8, -0.5),
+    "pixels": grid(5, 4, -0.5, 16.0),
+    "middles from 0 to 1": grid(4, 8) / [8, 4],
+    "middles from -1 to 1": grid(6, 3) / [3, 6] * 2 - 1,
+    "ends from -1 to 1": grid(5, 9, 0.0) / [8, 4] * 2 - 1,
+    "starts from 0 to 1": grid(5, 9, 0.0) / [9, 5],
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_cells_of_one_grid_are_a_known_table(name: str) -> None:
+    places = GRIDS[name].astype(np.float32)
+
+    assert is_known_table(places)
+    assert is_known_table(places[None, None].repeat(3, axis=1))
+    assert is_known_table(places.reshape(-1, 2))
+    assert is_known_table(np.ascontiguousarray(places.reshape(-1, 2).T))
+
+
+CHANGED_GRIDS: dict[str, Callable[[Reals], Reals]] = {
+    "x and y exchanged": lambda places: places[..., ::-1],
+    "backwards": lambda places: places[::-1],
+    "mirrored": lambda places: places[:, ::-1],
+    "moved": lambda places: places + 0.25,
+    "scaled": lambda places: places * 1.01,
+    "steps that differ": lambda places: places * np.array([1, 2]),
+    "starts that differ": lambda places: places + np.array([0, 0.5]),
+    "negative": lambda places: -places,
+    "rotated": lambda places: np.roll(places, 1, axis=0),
+    "one cell moved": lambda places: places + np.eye(*places.shape[:2])[..., None] * 0.01,
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_GRIDS)
+@pytest.mark.parametrize("name", GRIDS)
+def test_almost_the_cells_of_one_grid_are_none(name: str, change: str) -> None:
+    places = GRIDS[name]
+
+    assert is_grid(places)
+    assert not is_grid(CHANGED_GRIDS[change](places))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_known"),
+    [
+        ([0.485, 0.456, 0.406], True),
+        ([0.229, 0.224, 0.225], True),
+        ([0.26862954, 0.26130258, 0.27577711], True),
+        ([123.675, 116.28, 103.53], True),
+        ([0.406, 0.456, 0.485], False),
+        ([0.485, 0.456, 0.4061], False),
+        ([0.97, 0.912, 0.812], False),
+    ],
+)
+def test_published_statistics_of_images_are_known(values: Sequence[float], is_known: bool) -> None:
+    assert is_known_table(np.array(values, np.float32).reshape(3, 1, 1)) is is_known
+
+
+def test_the_matrix_from_centers_and_sizes_to_corners_is_known() -> None:
+    matrix = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]], np.float32)
+
+    assert is_known_table(matrix)
+    assert is_known_table(np.ascontiguousarray(matrix.T))
+    assert not is_known_table(matrix[::-1])
+    assert not is_known_table(matrix * 2)
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,9 @@ def beside(tmp_path, nodes: str, number: np.ndarray, known: tuple = ()):
 
 
 ZEROS, ONES, MASK = np.zeros(3, "f4"), np.ones(3, "f4"), np.array([0, -1e5, 0], "f4")
+CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]], "f4")
+MESHED = "s = Shape(h) g = Expand(v, s) i = MatMul(h, x) y = Sub(g, i)"
+"""Nodes that subtract from a row of cells, repeated for all rows."""
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,10 @@ ZEROS, ONES, MASK = np.zeros(3, "f4"), np.ones(3, "f4"), np.array([0, -1e5, 0], 
         ("i = LayerNormalization(h, x) y = Mul(i, v)", ONES),
         ("i = Relu(h) y = Add(i, v)", np.full((4, 4), 5, "f4")),
         ("i = Relu(h) y = Add(i, v)", np.triu(np.full((4, 4), np.finfo("f4").min), 1)),
+        ("i = Relu(h) y = Mul(i, v)", np.array([[1000, 0, 0, 0]], "f4")),
+        ("i = Relu(h) y = MatMul(i, v)", CORNERS),
+        ("i = Relu(h) y = Sub(i, v)", np.array([[[0.485]], [[0.456]], [[0.406]]], "f4")),
+        (MESHED, np.arange(4, dtype="f4") + np.float32(0.5)),
     ],
 )
 def test_number_that_changes_nothing_and_mask_are_added(tmp_path, nodes, number):
@@ -226,6 +233,9 @@ def test_number_that_changes_nothing_and_mask_are_added(tmp_path, nodes, number)
         ("y = MatMul(h, v)", np.zeros((3, 3), "f4")),
         ("y = MatMul(h, v)", np.triu(np.full((3, 3), -1e5), 1).astype("f4")),
         ("i = MatMul(h, x) y = Add(i, v)", ramp(3)),
+        ("i = Relu(h) y = MatMul(i, v)", CORNERS[::-1].copy()),
+        (MESHED, np.arange(4, dtype="f4") + np.float32(0.25)),
+        (MESHED.replace("g = Expand(v, s)", "g = Identity(v)"), np.arange(4, dtype="f4") + np.float32(0.5)),
     ],
 )
 def test_number_that_changes_what_is_computed_is_unexpected(tmp_path, nodes, number):
