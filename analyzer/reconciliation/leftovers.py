@@ -188,7 +188,9 @@ def settle_fillers(books: Books) -> None:
             if array.size > 1 and is_only_rotary(books, entry):
                 continue  # rotary frequencies that somebody has overwritten with one number
             books.settle(entry, Line.ADDED, "content:constant-filled")
-        elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
+        elif (_is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS)) or (
+            is_unclaimed and not is_weight and _is_preference(books, entry, array)
+        ):
             books.settle(entry, Line.ADDED, "content:mask")
         elif is_unclaimed and (
             (
@@ -510,16 +512,22 @@ def _is_neutral(entry: Entry, array: Array) -> bool:
 
 
 def _is_mask(array: Array) -> bool:
-    """Whether an array has only zeros and one large negative number, as a mask that is added to scores.
-
-    Or one whole number once, among zeros: what selects one of several results (Segment Anything's masks).
-    """
+    """Whether an array has only zeros and one large negative number, as a mask that is added to scores."""
     values = array.astype(np.float64)
-    others = values[values != 0]
-    if others.size == 1 and values.size >= _LEAST_PLACES and float(others[0]).is_integer():
-        return True
     masked = find_masked(values)
     return bool(masked.any()) and bool((masked | (values == 0)).all()) and np.unique(values[masked]).size == 1
+
+
+def _is_preference(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether one large whole number among zeros makes one of several results the first (Segment Anything's masks)."""
+    others = array[array != 0]
+    is_one = others.size == 1 and array.size >= _LEAST_PLACES
+    is_large = is_one and float(others[0]).is_integer() and float(others[0]) >= _LEAST_PREFERENCE
+    return is_large and not is_only_rotary(books, entry)
+
+
+_LEAST_PREFERENCE = 100
+"""Least number that outweighs all scores."""
 
 
 def settle_parameters(books: Books) -> None:
