@@ -31,8 +31,7 @@ infinity."""
 def count_free(array: Array, step: float = 0.0) -> int:
     """Count the numbers that describe a tensor: 0 for a known table, 1 for one value throughout, else all its elements.
 
-    A table that is repeated for each example or each head counts like one copy. Elements of which many equal the one
-    before are described by each value and where it begins. `step` is the largest quantization
+    A table that is repeated for each example or each head counts like one copy. `step` is the largest quantization
     step: each element is known to within half of it.
     """
     if array.size <= 1:
@@ -47,10 +46,8 @@ def count_free(array: Array, step: float = 0.0) -> int:
     if array.dtype.kind in "iu" and _is_scaled_mask(array):
         return 1
     unrepeated = _drop_repetitions(array)
-    if unrepeated is not array and unrepeated.size > _LEAST and is_known_table(unrepeated, step):
-        return 0
-    changes = int((flat[1:] != flat[:-1]).sum())
-    return min(int(array.size), 2 * changes + 1)
+    is_table = unrepeated is not array and unrepeated.size > _LEAST and is_known_table(unrepeated, step)
+    return 0 if is_table else int(array.size)
 
 
 def _is_scaled_mask(array: Array) -> bool:
