@@ -143,6 +143,20 @@ def test_sequential_that_is_called_stands_once(tmp_path):
     assert scopes_of(tmp_path, ["/net/net.0/net.0.1/Conv", "/net/layer.0/Conv"]) == ["net.0.1", "net.layer.0"]
 
 
+def test_module_with_a_list_of_its_own_name_is_told_from_a_sequential_by_the_names_of_tensors(tmp_path):
+    names = [
+        "/m/enc/enc.0/fc/Gemm",
+        "/m/enc/enc.0_1/fc/Gemm",
+        "/m/dec/dec.0/fc/Gemm",
+        "/m/two/two.0/two.0.1/Gemm",
+    ]
+    tensors = ("m.enc.enc.0.fc.bias", "m.dec.0.fc.bias", "m.two.two.0.1.bias")
+
+    found = scopes_of(tmp_path, names, *tensors)
+
+    assert found == ["m.enc.enc.0.fc", "m.enc.enc.0_1.fc", "m.dec.0.fc", "m.two.two.0.1"]
+
+
 def test_later_calls_of_a_module_are_its_own(tmp_path):
     names = ["/layer/query/MatMul", "/layer/query_1/MatMul", "/layer/query_12/Add"]
 

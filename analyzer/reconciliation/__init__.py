@@ -56,7 +56,7 @@ from analyzer.reconciliation.matching import (
     match_copies,
     match_deduplicated,
 )
-from analyzer.reconciliation.names import align, with_roots
+from analyzer.reconciliation.names import align, with_lists, with_roots
 from analyzer.reconciliation.normalized import match_folded_weightnorm, match_spectralnorm, match_standardized
 from analyzer.reconciliation.numbers import match_computed_numbers, match_numbers, match_read_numbers
 from analyzer.reconciliation.orientation import settle_turned
@@ -199,7 +199,8 @@ def reconcile_ledger(
     is_local = ledger.model.traffic is None
     contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes, is_local)
     ledger_as_read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
-    books = Books(with_roots(ledger_as_read, manifest), manifest, contents, align(names, known))
+    aligned = align(names, known)
+    books = Books(with_lists(with_roots(ledger_as_read, manifest), aligned), manifest, contents, aligned)
     with np.errstate(
         invalid="ignore", over="ignore"
     ):  # contents may have any bit pattern, even a signalling NaN

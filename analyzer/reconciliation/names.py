@@ -6,13 +6,16 @@ PyTorch's side can: in an exported graph a value has one name.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from analyzer.account.ledger import Entry, Ledger, Role
-from analyzer.account.scopes import folded_from
+from analyzer.account.scopes import folded_from, known_modules
+from analyzer.account.scopes.paths import scope_nodes
 from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.model.places import ByNode
 from analyzer.records import Frozen, replace
 
 _DEEPEST_PREFIX = 3
@@ -206,3 +209,36 @@ def _update_entries(
             rule = f"provenance:folded-{'from' if len(known) == len(sources) else 'with'}"
             every = tuple(sorted({*entry.sources, *known}))
             yield tensor.key, replace(entry, role=role, sources=every, decided_by=rule)
+
+
+# modules that hold a list of their own name
+
+
+def with_lists(ledger: Ledger, aligned: Alignment) -> Ledger:
+    """Return the ledger with the modules of its nodes read anew, if a PyTorch module holds a list of its own name.
+
+    The names of the file's tensors need not say so: a file without biases may have none with a module.
+    """
+    holders = {module for name in aligned.known for module in _in_lists(name)}
+    if not holders or not ledger.traced_scopes:
+        return ledger
+    for strip, add in aligned.pairs:
+        holders |= {strip + module[len(add) :] for module in holders if f"{module}.".startswith(add)}
+    found = scope_nodes(ledger.model, known_modules(ledger.model) | holders)
+    scopes = [None if scope is None else scope[0] for scope in found.in_order]
+    return replace(ledger, traced_scopes=ByNode(ledger.model, scopes))
+
+
+def _in_lists(name: str) -> Iterator[str]:
+    """Yield the modules of a tensor's path that are numbered in a list with its holder's name.
+
+    >>> list(_in_lists("net.encoder.encoder.0.1.fc.weight")), list(_in_lists("layer.0.layer.0.fc.weight"))
+    (['net.encoder.encoder.0', 'net.encoder.encoder.0.1'], [])
+    """
+    parts = name.split(".")[:-1]
+    for start, (holder, part) in enumerate(itertools.pairwise(parts)):
+        if holder == part:
+            for stop, number in enumerate(parts[start + 2 :], start + 3):
+                if not number.isdigit():
+                    break
+                yield ".".join(parts[:stop])

@@ -404,6 +404,35 @@ def test_piece_that_another_module_reads_is_no_piece(tmp_path):
     assert not other_result.balanced
 
 
+LISTED = """g (float[5,6] x) => (float[5,8] z, float[5,8] u) {
+    ["/enc/enc.0/MatMul"] q = MatMul(x, wq) ["/enc/enc.0/MatMul_1"] k = MatMul(x, wk)
+    ["/enc/enc.0/MatMul_2"] v = MatMul(x, wv) ["/enc/enc.0/Transpose"] t = Transpose<perm=[1,0]>(k)
+    ["/enc/enc.0/MatMul_3"] s = MatMul(q, t) ["/enc/enc.0/Softmax"] p = Softmax(s)
+    ["/enc/enc.0/MatMul_4"] a = MatMul(p, v) ["/enc/enc.0/Gemm"] z = Gemm<transB=1>(a, "OUT")
+    ["/enc/fc/MatMul"] u = MatMul(x, wf)
+}"""
+
+
+@pytest.mark.parametrize("out", ["enc.enc.0.out.weight", "onnx::MatMul_9"])
+@pytest.mark.parametrize("change", ["", "exchanged", "element", "elsewhere"])
+def test_pieces_in_a_list_with_its_holders_name_are_of_its_module(tmp_path, out, change):
+    """TorchScript names the nodes of `enc.enc.0` as it names those of `enc.0` in a Sequential that is called."""
+    packed, out_weight, linear = noise(24, 6), noise(8, 8, seed=1), noise(8, 6, seed=2)
+    known = {"enc.enc.0.in.weight": packed, "enc.enc.0.out.weight": out_weight, "enc.fc.weight": linear}
+    parts = {f"w{name}": part.T.copy() for name, part in zip("qkv", np.split(packed, 3), strict=True)}
+    parts |= {out: out_weight, "wf": linear.T.copy()}
+    if change == "exchanged":
+        parts["wq"], parts["wv"] = parts["wv"], parts["wq"]
+    elif change == "element":
+        parts["wk"][2, 3] += 0.01
+    elif change == "elsewhere":
+        parts["wk"], parts["wf"] = parts["wf"], parts["wk"]
+
+    result = run_slices(tmp_path, text_model(LISTED.replace("OUT", out), parts), **known)
+
+    assert result.balanced is (not change)
+
+
 def test_pieces_do_not_explain_what_is_planted_beside_them(tmp_path):
     proto = attention()
     extra = text_model("g (float[5,8] z) => (float[5,8] u) { u = Add(z, planted) }", {"planted": B[:8] * 2})

@@ -36,6 +36,7 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
         model: the model.
         modules: modules in the names of tensors, if they are known already (`known_modules`).
     """
+    modules = known_modules(model) if modules is None else modules
     scopes: list[Scope | None] = []
     add_scope = scopes.append
     paths: set[str] = set()
@@ -52,7 +53,7 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
             is_other = is_other or operator.startswith(_VARIABLES)
             is_usual = operators[operator] = not is_other
         if not is_usual or node.metadata or not slash:
-            found = node_scope(node)
+            found = node_scope(node, modules)
         elif module in known:  # nodes of one module are many, and their names differ only in the operator
             add_scope(known[module])
             continue
@@ -63,13 +64,13 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
         ):
             found = known[module] = module.removeprefix("/").replace("/", "."), NODE_PATH
         else:
-            found = node_scope(node)
+            found = node_scope(node, modules)
             if ";" not in module:
                 known[module] = found
         add_scope(found)
         if found is not None and found[1] == NODE_PATH and name.startswith(starts):
             paths.add(found[0])
-    others = _modules_of(paths, known_modules(model) if modules is None else modules) if paths else {}
+    others = _modules_of(paths, modules) if paths else {}
     if others:
         for number, scope in enumerate(scopes):
             if scope is not None and scope[1] == NODE_PATH and scope[0] in others:
@@ -81,10 +82,14 @@ NODE_PATH = "name:node-path"
 """Rule of a scope taken from a node's name."""
 
 
-def node_scope(node: Node) -> Scope | None:
+def node_scope(node: Node, modules: Set[str] = frozenset()) -> Scope | None:
     """Return the module whose forward made this node, and the rule that found it; None if there is no evidence.
 
     `name_scopes` lists one module path per depth and ends with the fx node; `namespace` holds the same with classes.
+
+    Args:
+        node: the node.
+        modules: known modules, which tell whether a name that a path repeats is a module's own (`known_modules`).
     """
     scopes = list_of(node.metadata.get(_NAME_SCOPES)) if node.metadata else None
     if scopes:
@@ -94,7 +99,7 @@ def node_scope(node: Node) -> Scope | None:
     if namespace:
         scope = _of_namespace(namespace)
         return None if scope == _NO_MODULE else (scope, "provenance:namespace")
-    path = _node_path(node.name) if "/" in node.name else None
+    path = _node_path(node.name, modules) if "/" in node.name else None
     return None if path is None else (path, NODE_PATH)
 
 
@@ -155,7 +160,7 @@ _VARIABLES = ("Read", "resource")
 """Beginnings of last parts that name a variable, and not an operator."""
 
 
-def _node_path(name: str) -> str | None:
+def _node_path(name: str, modules: Set[str] = frozenset()) -> str | None:
     """Return the modules in a node's name: all its parts except the operator.
 
     >>> _node_path("/encoder/layer.0/query/MatMul_quant"), _node_path("/Add_3")
@@ -166,10 +171,10 @@ def _node_path(name: str) -> str | None:
     'net.dense'
     """
     if ";" in name:  # TensorFlow Lite joins the names of all nodes that it fused
-        found = [_node_path(piece) for piece in name.split(";") if "/" in piece]
+        found = [_node_path(piece, modules) for piece in name.split(";") if "/" in piece]
         return common_scope(path for path in found if path is not None) or None
     name = name.removeprefix(_FUSED)
-    parts = _parts(name)
+    parts = _parts(name, modules)
     while parts and _FUSION.search(parts[-1]):
         parts.pop()
     if len(parts) < 2 and not (parts and name.startswith("/")):
@@ -177,15 +182,30 @@ def _node_path(name: str) -> str | None:
     return ".".join(_modules(parts))
 
 
-def _parts(name: str) -> list[str]:
+def _parts(name: str, modules: Set[str] = frozenset()) -> list[str]:
+    """Return the parts of a path; of those that the next part repeats, only the modules that hold a list of their name.
+
+    A Sequential that is called occurs twice: `/layer/layer.0/Conv` is in `layer.0`. A module whose ModuleList has its
+    own name reads alike, and only the names of tensors tell them apart.
+
+    >>> _parts("/layer/layer.0/Conv"), _parts("/layer/layer.0/Conv", {"layer.layer.0"})
+    (['layer.0', 'Conv'], ['layer', 'layer.0', 'Conv'])
+    """
     parts = [part for part in name.split("/") if part]
     if len(parts) > 2 and parts[0].endswith("__"):
         # A model was put into another one: the prefix is part of the first module's name.
         parts[:2] = [parts[0] + parts[1]]
-    # A Sequential that is called occurs twice: `/layer/layer.0/Conv` is in `layer.0`.
-    return [
-        part for part, child in zip(parts, (*parts[1:], ""), strict=False) if not child.startswith(f"{part}.")
-    ]
+    found: list[str] = []
+    for part, child in zip(parts, (*parts[1:], ""), strict=False):
+        if not child.startswith(f"{part}.") or (modules and _holds(".".join((*found, part)), child, modules)):
+            found.append(part)
+    return found
+
+
+def _holds(path: str, child: str, modules: Set[str]) -> bool:
+    """Whether a module is known to have this child, which may be called again (`layer.0_1`)."""
+    again = _REPEATED.fullmatch(child)
+    return f"{path}.{child}" in modules or (again is not None and f"{path}.{again[1]}" in modules)
 
 
 def _modules(parts: list[str]) -> list[str]:
