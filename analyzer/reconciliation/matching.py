@@ -25,6 +25,7 @@ from analyzer.manifest import BatchNorm, Buffer, Parameter, split_name
 from analyzer.model import Carrier, Key
 from analyzer.model.content import Array, digest
 from analyzer.model.dtypes import DType
+from analyzer.model.operators import DECODES
 from analyzer.reconciliation.books import Books, Holding, Suspect, is_inside, piece_of
 from analyzer.reconciliation.closeness import was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
@@ -132,7 +133,36 @@ def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[
     is_like = isinstance(tensor, Buffer) or entry.role is Role.PARAMETER
     if isinstance(tensor, Buffer) and entry.role is Role.PARAMETER:
         is_like = entry.tensor.shape == tensor.shape  # a buffer of zeros that is added looks like a bias
-    return is_like and (not modules or is_read_in(tensor, modules))
+    is_read = is_read_in(tensor, modules)
+    if not is_like:
+        return is_read and entry.role is Role.UNATTRIBUTED and _is_read_by_owners(books, entry, tensor)
+    return not modules or is_read
+
+
+def _is_read_by_owners(books: Books, entry: Entry, tensor: Tensor) -> bool:
+    """Whether only modules with free tensors of this repeated number read an entry, each as often as it has them.
+
+    A buffer in a state dict counts as a parameter, though nodes do not read it in a parameter's place, and an exporter
+    stores those of several modules once. It makes such numbers itself, too: a reader of any other module rules the
+    entry out, and a module with more of these tensors than readers does not show which of them the file lacks.
+    """
+    originals = books.contents.originals
+    number = originals.samples(tensor)
+    owners = Counter(
+        module_of(name)
+        for free in books.free_parameters()
+        if free.numel == tensor.numel
+        and free.dtype is tensor.dtype
+        and originals.is_constant(free)
+        and number is not None
+        and (samples := originals.samples(free)) is not None
+        and np.array_equal(samples, number)
+        for name in free.names
+    )
+    readers = books.ledger.wiring.readers(entry.tensor, past=DECODES | {"Identity"})
+    scopes = [books.ledger.traced_scopes.get(place) for place in {reader.node.place for reader in readers}]
+    modules = Counter(None if scope is None else books.aligned.module(scope) for scope in scopes)
+    return all(module is not None and 0 < owners[module] <= count for module, count in modules.items())
 
 
 def match_by_reader(books: Books) -> None:
@@ -285,13 +315,14 @@ def _find_reading_evidence(
 
     TorchScript passes a merged tensor on through an `Identity` whose output bears the parameter's name. A module whose
     child owns the weight (MultiheadAttention's `out_proj`) reads it in its own scope; that is no evidence for a
-    constant-filled tensor, because the module may have other equal ones.
+    constant-filled tensor, because the module may have other equal ones. A node that no output needs reads nothing.
     """
-    identities = (reader.node for reader in books.readers(entry) if reader.node.op_type == "Identity")
+    live = books.ledger.live
+    readers = [each for each in books.readers(entry) if live is None or each.node.place in live.nodes]
+    identities = (reader.node for reader in readers if reader.node.op_type == "Identity")
     if any(books.aligned(node.outputs[0]) in parameter.names for node in identities if node.outputs):
         return "identity-name"
     modules = books.reader_modules(entry)
-    readers = books.readers(entry)
     if is_read_in(parameter, modules):
         return "reader-module"
     if is_read_in(parameter, books.user_modules(entry)):  # only the split of a packed weight was merged

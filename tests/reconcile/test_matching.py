@@ -44,7 +44,7 @@ def legacy(stored: np.ndarray, node: str = "/fc/MatMul"):
 def biases(stored: dict[str, np.ndarray], *nodes: tuple[str, str]):
     """Return a model whose named nodes add a stored bias to a linear operator's output."""
     lines = [f'["{name}"] y{i} = Gemm(x, x, "{bias}")' for i, (name, bias) in enumerate(nodes)]
-    return text_model(f"g (float[3,3] x) => (float[3,3] y0) {{ {' '.join(lines)} }}", stored)
+    return text_model(f"g (float[3,3] x) => ({outs(len(nodes))}) {{ {' '.join(lines)} }}", stored)
 
 
 @pytest.mark.parametrize("content", ["sampled", "full"])
@@ -211,6 +211,48 @@ def test_zero_bias_that_was_cut_out_is_missing_although_others_are_zero(tmp_path
         ("missing", ("b.bias",)),
         ("absent-module", ("b",)),
     ]
+
+
+SCALED = """g (float[12,8] x) => (float[12,8] y) {
+    ["/a/Add"] p = Add(x, x) ["/a/Mul"] s = Mul(p, "onnx::Mul_9") t = Identity("onnx::Mul_9")
+    ["/b/Add"] q = Add(s, x) ["/b/Mul"] y = Mul(q, t)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        ((), {"a.scale": "reshaped", "b.scale": "deduplicated"}),
+        (("/b/Mul", "/c/Mul"), {"a.scale": "missing", "b.scale": "missing"}),
+        (('["/b/Mul"]', ""), {"a.scale": "missing", "b.scale": "missing"}),
+        (("Mul(q, t)", "Mul(q, q)"), {"a.scale": "reshaped", "b.scale": "missing"}),
+    ],
+    ids=["", "elsewhere", "nowhere", "one"],
+)
+@pytest.mark.parametrize("content", ["sampled", "full"])
+def test_repeated_number_of_two_modules_is_stored_once_if_only_they_read_it(tmp_path, content, change, lines):
+    """A state dict does not tell a buffer of one number from a parameter."""
+    scale = np.full(12, 0.25, np.float32)
+    text = SCALED.replace(*change) if change else SCALED
+    known = manifest_of(*parameters_of({"a.scale": scale, "b.scale": scale}))
+
+    result = reconcile(tmp_path, text_model(text, {"onnx::Mul_9": scale[:, None]}), known, content)
+
+    assert lines_of(result) == lines
+    assert result.balanced is (not change)
+
+
+@pytest.mark.parametrize("known", [("a.scale", "b.scale", "b.other"), ("b.scale", "c.scale"), ("a.scale",)])
+@pytest.mark.parametrize("value", [0.25, 0.5])
+def test_repeated_number_is_no_buffer_if_a_reader_has_none_or_a_module_more_than_it_reads(
+    tmp_path, known, value
+):
+    stored = np.full((12, 1), value, np.float32)
+    manifest = manifest_of(*parameters_of(dict.fromkeys(known, np.full(12, 0.25, np.float32))))
+
+    result = reconcile(tmp_path, text_model(SCALED, {"onnx::Mul_9": stored}), manifest)
+
+    assert set(lines_of(result).values()) == {"missing"}
 
 
 def test_zero_bias_that_a_traced_node_still_names_is_deduplicated(tmp_path):
