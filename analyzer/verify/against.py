@@ -63,7 +63,17 @@ from analyzer.verify.prints import (
 )
 from analyzer.verify.quantizers import Judge, combine_runs, contradicted, find_odd_biases, find_shared_biases
 from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
-from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.record import (
+    LACKING,
+    Agreement,
+    Costs,
+    Difference,
+    Fed,
+    First,
+    Pairing,
+    Verdict,
+    VerifyReport,
+)
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Call, Side, Value
 from analyzer.verify.verify import local_path, measure_depths, name_node
@@ -189,6 +199,8 @@ class Bench:
         self.half = half_of(ledger)
         self.fed: list[Fed] = []
         self.failed: list[str] = []
+        self.lacking = 0
+        """Number of PyTorch's outputs that the file does not have."""
         self.unfit: list[str] = []
         """Sizes that the file declares and the other side takes, each with the reason why the file does not run."""
         self.emptied: list[str] = []
@@ -519,6 +531,7 @@ class Bench:
                 raise _RefusedSizesError(where) from error
             raise
         places = match_outputs([*self.graph.outputs], theirs, ours)
+        self.lacking = len(ours) - len(places)
         agreements = {}
         coarse: dict[str, Array] = {}
         for name in self.graph.outputs:
@@ -1614,6 +1627,8 @@ class Bench:
         tried = "; ".join(f"{sizes} of {', '.join(names)}" for sizes, names in alike.items())
         if tried:
             yield f"{'inputs' if self.read_inputs else 'sizes'} other than {tried}"
+        if self.lacking:
+            yield f"{LACKING}: {self.lacking:,}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"

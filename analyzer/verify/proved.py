@@ -19,7 +19,7 @@ from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_
 from analyzer.reconciliation.verdict import remark_program
 from analyzer.records import replace
 from analyzer.verify.algebra.account import NO_SIZE, QUOTIENTS, account_program
-from analyzer.verify.record import Difference, First, Verdict, VerifyReport
+from analyzer.verify.record import LACKING, Difference, First, Verdict, VerifyReport
 
 if TYPE_CHECKING:
     from analyzer.checkpoints import Weights
@@ -106,6 +106,8 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     if found is None:
         return result
     if found.same:
+        if any(LACKING in each for each in found.uncovered):
+            return result
         return replace(without_places, computes="same", findings=_without_doubts(without_places))
     if found.first is None or lines:
         return result

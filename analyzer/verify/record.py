@@ -140,6 +140,10 @@ class Executed(Frozen):
     """Number of nodes of the graph that ran; None where they are those of the file, or onnxruntime does not tell."""
 
 
+LACKING = "outputs that the file lacks"
+"""Case that is not tried: outputs of PyTorch that are left out. Another file must have the same outputs."""
+
+
 class VerifyReport(Frozen):
     """Result of `verify`: whether two sides compute the same."""
 

@@ -22,7 +22,7 @@ from analyzer.verify.algebra.programs import values_of
 from analyzer.verify.algebra.sides import Drawing, State, draw_programs, left_out, seeds_of
 from analyzer.verify.algebra.values import Factored, Field, is_known
 from analyzer.verify.algebra.watched import Print, print_of
-from analyzer.verify.record import Agreement, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.record import LACKING, Agreement, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.verify import local_path, name_node
 
 _DRAWINGS = 3
@@ -214,9 +214,18 @@ class _Account(Mutable):
         for name in self.before.graph.outputs:
             if name not in {mine for mine, _ in paired}:
                 yield Pairing(name, "", "", "", None, alone)
-        for name in self.before.calls.outputs:
+        for name in () if self.has_first_outputs else self.before.calls.outputs:
             if name not in {theirs for _, theirs in paired}:
                 yield Pairing("", name, "", "", None, alone)
+
+    @property
+    def has_first_outputs(self) -> bool:
+        """Whether the file's outputs are the program's first ones, in order: a run leaves out those behind them.
+
+        If it lacks one before another, a run may take an output for the lacking one, by its shape.
+        """
+        paired = [theirs for _, theirs in self.before.pairs]
+        return bool(paired) and paired == [*self.before.calls.outputs[: len(paired)]]
 
     def _is_reached(self, name: str) -> bool:
         """Whether an output is the program's after all substitutions, or equal only since then, whatever it hides."""
@@ -262,6 +271,9 @@ class _Account(Mutable):
             yield f"not proven: numbers of {', '.join(decided)} other than the example's, by which PyTorch decides"
         if left:
             yield f"not proven: inputs that the file lacks, unless masks are 1 and all others 0: {', '.join(left)}"
+        lacking = len(self.before.calls.outputs) - len(self.before.pairs) if self.has_first_outputs else 0
+        if lacking:
+            yield f"not proven: {LACKING}: {lacking:,}"
         quotients = {name for state in self.states for name in state.quotients}
         hidden = {name for state in self.states for name in state.hidden}
         for text, found in ((NO_SIZE, hidden - quotients), (QUOTIENTS, quotients)):

@@ -544,9 +544,8 @@ class State(Mutable, dict=True):
 
     @cached_property
     def is_same(self) -> bool:
-        """Whether all outputs are the program's, and no choice hides anything."""
-        outputs = self.graph.outputs, self.calls.outputs
-        return not self.hidden and len(outputs[0]) == len(outputs[1]) == len(self.same_outputs)
+        """Whether all outputs of the file are the program's, and no choice hides anything."""
+        return not self.hidden and len(self.graph.outputs) == len(self.same_outputs)
 
     @cached_property
     def score(self) -> int:
