@@ -9,8 +9,8 @@ arXiv:2101.03697, section 3.3: RepVGG; MobileOne, YOLOv6 to 10). The checkpoint 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -95,11 +95,13 @@ def _match(books: Books, entry: Entry, block: str, branches: list[_Branch], wide
 def _blocks(books: Books) -> dict[str, list[_Branch]]:
     """Return the branches of each block that has several, none of which the file holds by itself.
 
-    A branch is a module with one convolution and one BatchNorm, in the block or in a list in it.
+    A branch is a module with one convolution and one BatchNorm, in the block or in a list in it. If a block has no such
+    modules, a branch is a convolution in it with the next BatchNorm that no convolution before it takes (docTR's FAST).
     """
     norms: dict[str, list[BatchNorm]] = defaultdict(list)
     for norm in books.manifest.batch_norms:
-        if norm.running_mean and norm.running_var:
+        is_free = norm.weight is None or norm.weight not in books.parameters
+        if norm.running_mean and norm.running_var and is_free:
             norms[_parent(norm.module)].append(norm)
     weights: dict[str, list[Parameter]] = defaultdict(list)
     for parameter in books.free_parameters():
@@ -111,11 +113,33 @@ def _blocks(books: Books) -> dict[str, list[_Branch]]:
             block = _parent(module)
             is_listed = module.rpartition(".")[2].isdigit()
             blocks[_parent(block) if is_listed else block].append(_Branch(norms[module][0], found[0]))
+    order = {parameter.name: number for number, parameter in enumerate(books.manifest.parameters)}
+    for module, found in weights.items():
+        if module not in blocks and len(norms[module]) > 1:
+            blocks[module] = _pair_siblings(found, norms[module], order)
     for block, branches in blocks.items():
         width = {branch.weight.shape[0] for branch in branches if branch.weight}
-        own = [norm for norm in norms[block] if {_width(books, norm)} == width]
+        paired = {branch.norm.module for branch in branches}
+        rest = [norm for norm in norms[block] if norm.module not in paired]
+        own = [norm for norm in rest if {_width(books, norm)} == width]
         branches += [_Branch(norm) for norm in own if len(own) == 1]
     return {block: branches for block, branches in blocks.items() if len(branches) >= _LEAST}
+
+
+def _pair_siblings(
+    weights: list[Parameter], norms: list[BatchNorm], order: Mapping[str, int]
+) -> list[_Branch]:
+    """Return convolutions of one module, each with its BatchNorm, in the order in which the module has them."""
+    children: list[Parameter | BatchNorm] = [*weights, *(norm for norm in norms if norm.weight in order)]
+    children.sort(key=lambda each: order[each.name if isinstance(each, Parameter) else each.weight or ""])
+    waiting: deque[Parameter] = deque()
+    branches = []
+    for child in children:
+        if isinstance(child, Parameter):
+            waiting.append(child)
+        elif waiting:
+            branches.append(_Branch(child, waiting.popleft()))
+    return [] if waiting else branches
 
 
 def _parent(module: str) -> str:

@@ -17,7 +17,7 @@ from analyzer.manifest import BatchNorm, Manifest
 Array = npt.NDArray[np.float32]
 LEAVES = ("weight", "bias", "running_mean", "running_var")
 
-BLOCKS: dict[str, tuple[dict[str, tuple[str, int]], str, int, int]] = {
+BLOCKS: dict[str, tuple[dict[str, tuple[str, int | tuple[int, int]]], str, int, int]] = {
     # module of a branch -> its BatchNorm and the size of its kernel; the BatchNorm of the input; channels; groups
     "RepVGG": (
         {"b.dense.conv": ("b.dense.bn", 3), "b.1x1.conv": ("b.1x1.bn", 1)},
@@ -43,6 +43,17 @@ BLOCKS: dict[str, tuple[dict[str, tuple[str, int]], str, int, int]] = {
         6,
         1,
     ),
+    "siblings": (
+        {
+            "b.conv": ("b.bn", 3),
+            "b.ver_conv": ("b.ver_bn", (3, 1)),
+            "b.hor_conv": ("b.hor_bn", (1, 3)),
+        },
+        "b.rbr_identity",
+        6,
+        1,
+    ),
+    "a convolution and the input": ({"b.conv": ("b.bn", 3)}, "b.rbr_identity", 6, 1),
     "at the root": ({"conv1.conv": ("conv1.bn", 3), "conv2.conv": ("conv2.bn", 1)}, "", 6, 1),
 }
 
@@ -53,23 +64,27 @@ def block(name: str, eps: float = 1e-5) -> tuple[dict[str, Array], list[BatchNor
     rng = np.random.default_rng(len(name))
     tensors: dict[str, Array] = {}
     norms = []
-    widest = max(size for _, size in convolutions.values())
+    sizes = {
+        module: (size, size) if isinstance(size, int) else size for module, (_, size) in convolutions.items()
+    }
+    widest = max(max(size) for size in sizes.values())
     weight = np.zeros((channels, channels // groups, widest, widest))
     bias = np.zeros(channels)
-    for module, (norm, size) in [*convolutions.items(), *([("", (identity, 0))] if identity else [])]:
+    for module, (norm, _) in [*convolutions.items(), *([("", (identity, 0))] if identity else [])]:
+        high, wide = sizes.get(module, (1, 1))
         if module:
-            kernel = rng.standard_normal((channels, channels // groups, size, size)).astype(np.float32)
+            kernel = rng.standard_normal((channels, channels // groups, high, wide)).astype(np.float32)
             tensors[f"{module}.weight"] = kernel
         else:  # the input itself
-            size, kernel = 1, np.zeros((channels, channels // groups, 1, 1), np.float32)
+            kernel = np.zeros((channels, channels // groups, 1, 1), np.float32)
             for channel in range(channels):
                 kernel[channel, channel % (channels // groups)] = 1
         found = [rng.uniform(0.5, 1.5, channels).astype(np.float32) for _ in LEAVES]
         tensors |= {f"{norm}.{leaf}": value for leaf, value in zip(LEAVES, found, strict=True)}
         norms.append(BatchNorm(norm, 1e-5, *(f"{norm}.{leaf}" for leaf in LEAVES)))
         gamma, beta, mean, variance = (value.astype(np.float64) for value in found)
-        scale, gap = gamma / np.sqrt(variance + eps), (widest - size) // 2
-        weight[:, :, gap : gap + size, gap : gap + size] += kernel * scale[:, None, None, None]
+        scale, top, left = gamma / np.sqrt(variance + eps), (widest - high) // 2, (widest - wide) // 2
+        weight[:, :, top : top + high, left : left + wide] += kernel * scale[:, None, None, None]
         bias += beta - mean * scale
     return tensors, norms, weight.astype(np.float32), bias.astype(np.float32), groups
 
@@ -124,7 +139,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("change", CHANGED)
-@pytest.mark.parametrize("name", ["RepVGG", "depthwise"])
+@pytest.mark.parametrize("name", ["RepVGG", "depthwise", "siblings"])
 def test_another_sum_is_not(tmp_path: Path, name: str, change: str) -> None:
     tensors, norms, weight, bias, groups = block(name)
     CHANGED[change](weight, bias)
@@ -141,6 +156,44 @@ def test_a_sum_that_lacks_a_branch_is_not(tmp_path: Path) -> None:
     proto = file_of(weight, bias, groups)
 
     assert not reconcile(tmp_path, proto, manifest(tensors, norms), "full", tensors).balanced
+
+
+def test_siblings_with_exchanged_norms_are_not(tmp_path: Path) -> None:
+    tensors, norms, weight, bias, groups = block("siblings")
+    factors = {
+        norm: tensors[f"b.{norm}.weight"] / np.sqrt(tensors[f"b.{norm}.running_var"] + 1e-5)
+        for norm in ("ver_bn", "hor_bn")
+    }
+    gap = (factors["hor_bn"] - factors["ver_bn"])[:, None, None, None]
+    weight[:, :, :, 1:2] += tensors["b.ver_conv.weight"] * gap
+    weight[:, :, 1:2, :] -= tensors["b.hor_conv.weight"] * gap
+
+    proto = file_of(weight, bias, groups)
+
+    assert not reconcile(tmp_path, proto, manifest(tensors, norms), "full", tensors).balanced
+
+
+def test_siblings_without_the_input_s_norm_are_not(tmp_path: Path) -> None:
+    tensors, norms, weight, bias, groups = block("siblings")
+    norm = {leaf: tensors[f"b.rbr_identity.{leaf}"] for leaf in LEAVES}
+    scale = norm["weight"] / np.sqrt(norm["running_var"] + 1e-5)
+    weight[np.arange(6), np.arange(6), 1, 1] -= scale
+    bias -= norm["bias"] - norm["running_mean"] * scale
+
+    proto = file_of(weight, bias, groups)
+
+    assert not reconcile(tmp_path, proto, manifest(tensors, norms), "full", tensors).balanced
+
+
+@pytest.mark.parametrize("listed_first", ["convolutions", "the input's norm"])
+def test_siblings_are_paired_in_the_order_of_the_module(tmp_path: Path, listed_first: str) -> None:
+    tensors, norms, weight, bias, groups = block("siblings")
+    is_first = (lambda name: "conv" in name) if listed_first == "convolutions" else lambda name: "rbr" in name
+    moved = dict(sorted(tensors.items(), key=lambda item: not is_first(item[0])))
+
+    proto = file_of(weight, bias, groups)
+
+    assert reconcile(tmp_path, proto, manifest(moved, norms), "full", moved).balanced
 
 
 @pytest.mark.parametrize("eps", [1e-5, 1e-3])
