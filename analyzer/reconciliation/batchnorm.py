@@ -71,6 +71,8 @@ def match_folded_batchnorm(books: Books) -> None:
             _settle_fold(books, fold, weight, entry)
     if unused and scales.is_open:
         _match_solved(books, scales, count)
+    if unused:
+        _match_repeated(books, scales)
 
 
 def settle_rescaled(books: Books) -> None:
@@ -150,6 +152,58 @@ def _match_solved(books: Books, scales: _Scales, count: int) -> None:
         is_single = numbers[fold.norm.eps] == 1 and count + len(found) > 1
         if not is_single and (fold.bias is None or fold.bias.tensor.key not in books.entries):
             _settle_fold(books, fold, weight, entry)
+
+
+def _match_repeated(books: Books, scales: _Scales) -> None:
+    """Explain nameless weights that are a weight folded before, with another BatchNorm: forward uses the weight again.
+
+    Each use has a BatchNorm of its own (recurrent convolutions: Wang and Hu 2017, GRCNN). The module of the weight
+    reads the new tensor too, as far as the file names modules. If no eps is known, the norms of one weight share it.
+    """
+    folded = [
+        parameter
+        for parameter in books.manifest.parameters
+        if parameter.name in books.parameters
+        and books.parameters[parameter.name].line is Line.FOLDED_BATCHNORM
+        and parameter.name in books.holdings
+        and len(parameter.shape) >= 2
+        and not books.contents.originals.is_constant(parameter)  # zeros are zeros with any factors
+    ]
+    sizes = {weight.numel for weight in folded}
+    for norm in books.manifest.batch_norms:
+        if norm.weight in books.parameters or norm.bias in books.parameters:
+            scales.use(norm)
+    for entry in list(books.free_entries()) if folded else ():
+        numel = books.contents.numel(entry)
+        if entry.role is not Role.PARAMETER or numel not in sizes or entry.tensor.key in books.entries:
+            continue
+        modules = books.reader_modules(entry)
+        for weight in folded:
+            is_read = not modules or not modules.isdisjoint(_modules_of(books, weight))
+            fold = _find_again(books, entry, weight, scales) if weight.numel == numel and is_read else None
+            if fold is not None:
+                scales.use(fold.norm)
+                _settle_fold(books, fold, weight, entry)
+                break
+
+
+def _modules_of(books: Books, weight: Parameter) -> set[str]:
+    """Return the modules that own a settled weight, and those that read the tensor in which it is counted."""
+    first = books.entry(books.parameters[weight.name].entries[0])
+    return {module_of(name) for name in weight.names} | books.reader_modules(first)
+
+
+def _find_again(books: Books, entry: Entry, weight: Parameter, scales: _Scales) -> _Fold | None:
+    fold = _find_fold(books, entry, weight, scales, scales.near)
+    if fold is None and scales.is_open:
+        fold = _find_fold(books, entry, weight, scales, scales.solved)
+    if fold is None or not scales.is_open:
+        return fold
+    return fold if books.parameters[weight.name].decided_by.endswith(_eps_of(fold.norm)) else None
+
+
+def _eps_of(norm: BatchNorm) -> str:
+    return f", eps {norm.eps:g}"
 
 
 def _match_by_name(books: Books, norms: list[BatchNorm]) -> None:
@@ -465,19 +519,27 @@ def _settle_parts(
     rule: str,
     fit: ScaledFit | None,
 ) -> None:
-    """Settle a fold: the new weight holds the norm's weight too, the new bias the biases of norm and convolution."""
+    """Settle a fold: the new weight holds the norm's weight too, the new bias the biases of norm and convolution.
+
+    If the weight is settled already, the new one is its copy.
+    """
     decided_by = f"{rule} {norm.module}"
     if is_eps_open(books) and fit is not None:
-        decided_by += f", eps {norm.eps:g}"
+        decided_by += _eps_of(norm)
     books.release(entry, *(() if bias is None else (bias,)))
     chain = with_line(() if fit is None else fit.chain, Line.FOLDED_BATCHNORM)
     pieces: tuple[Piece, ...] = ()
     if fit is not None:
         computed = Computed(f"batchnorm {norm.module}")
         pieces = (Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=computed),)
-    books.assign(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)
+    if weight.name in books.parameters:
+        books.copy(weight, entry, decided_by, next(iter(pieces), None))
+        names: tuple[str | None, ...] = (norm.bias,)
+    else:
+        books.assign(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)
+        names = norm.bias, bias_name(weight)
     merge_name(books, norm.weight, entry, decided_by)
-    settle_shift(books, (norm.bias, bias_name(weight)), entry, bias, decided_by)
+    settle_shift(books, names, entry, bias, decided_by)
 
 
 def settle_shift(

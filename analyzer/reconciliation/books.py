@@ -320,12 +320,17 @@ class Books(Mutable):
         """Settle that nothing in the file holds `parameter`."""
         self.parameters[parameter.name] = ParameterLine(parameter.name, line, (line,), (), decided_by, None)
 
-    def copy(self, parameter: Parameter, entry: Entry, decided_by: str) -> None:
-        """Settle that `entry` is another copy of a parameter, in the same file or in another file of the artifact."""
+    def copy(self, parameter: Parameter, entry: Entry, decided_by: str, piece: Piece | None = None) -> None:
+        """Settle that `entry` is another copy of a parameter, in the same file or in another file of the artifact.
+
+        `piece` tells how the copy was computed, if not as the first.
+        """
         root = self.ledger.model.root
         roots = {root(key[0]) for key in self.parameters[parameter.name].entries}
         line = Line.COPIED if root(entry.tensor.graph_path) in roots else Line.DUPLICATED_FILE
-        self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, parameter.name, decided_by)
+        self.entries[entry.tensor.key] = EntryLine(
+            entry.tensor.key, line, parameter.name, decided_by, piece=piece
+        )
         settled = self.parameters[parameter.name]
         chain = settled.chain if line in settled.chain else (*settled.chain, line)
         is_sampled = settled.has_sampled_copy or not SAMPLED.isdisjoint(re.split("[+: ]", decided_by))

@@ -408,7 +408,7 @@ class EntryLine(Frozen):
     learned: int = 0
     """Elements that count as parameters: none in copies and tensors made by the exporter; repeated rows count once."""
     piece: Piece | None = None
-    """Piece that gives a buffer back, if the tensor holds all of it."""
+    """Piece that gives a buffer back, if the tensor holds all of it; or that of a copy with a BatchNorm of its own."""
     expression: str | None = None
     """Expression of a value that PyTorch's program computes without any input."""
     value: str | None = None

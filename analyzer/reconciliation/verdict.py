@@ -505,6 +505,8 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
     for entry in result.entries:
         if entry.line is Line.BUFFER and entry.parameter is not None and entry.piece is not None:
             words[entry.key].add(f"{entry.parameter} {entry.piece.axes}")
+        elif entry.piece is not None and entry.piece.computed is not None:
+            words[entry.key].add(f"{entry.piece.axes} {entry.piece.computed.rule}")
         elif entry.line is Line.EVALUATED and entry.value is not None and entry.value_piece is not None:
             words[entry.key] = {f"{entry.value} {entry.value_piece.axes}"}
         elif entry.order:

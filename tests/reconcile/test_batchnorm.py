@@ -21,6 +21,7 @@ from models import (
     ramp,
     reconcile,
     text_model,
+    with_scopes,
 )
 from onnx import numpy_helper
 
@@ -626,3 +627,121 @@ def test_a_weight_of_one_number_for_each_channel_is_not_taken_for_the_bias(tmp_p
 
     assert bridge_of(result)["folded-batchnorm"] == (3, 6, -2, -2)
     assert result.balanced
+
+
+def used_again(
+    norms: int = 2, *, bias: bool = False, affine: bool = True, eps: float = 1e-3
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Manifest]:
+    """Return the tensors of a convolution used with several norms, folded with each, and PyTorch's tensors."""
+    rng = np.random.default_rng(5)
+    weight = rng.standard_normal((16, 16, 1, 1)).astype("f4")
+    values = {"c.weight": weight} | ({"c.bias": rng.standard_normal(16).astype("f4")} if bias else {})
+    tensors, known_norms = {}, []
+    for i in range(norms):
+        vectors = {f"b{i}.{leaf}": rng.uniform(0.3, 2, 16).astype("f4") for leaf in _LEAVES}
+        values |= {name: each for name, each in vectors.items() if affine or "running" in name}
+        gamma, beta, mean, variance = (each.astype("f8") for each in vectors.values())
+        scale = (gamma if affine else 1) / np.sqrt(variance + eps)
+        shift = (values.get("c.bias", 0.0) - mean) * scale + (beta if affine else 0)
+        tensors[f"onnx::Conv_{2 * i}"] = (weight * scale[:, None, None, None]).astype("f4")
+        tensors[f"onnx::Conv_{2 * i + 1}"] = shift.astype("f4")
+        names = [f"b{i}.{leaf}" if f"b{i}.{leaf}" in values else None for leaf in _LEAVES]
+        known_norms.append(BatchNorm(f"b{i}", eps, *names))
+    manifest = manifest_of(
+        *(
+            buffer(name, value)
+            if "running" in name
+            else (convolution if value.ndim == 4 else parameter)(name, value)
+            for name, value in values.items()
+        ),
+        batch_norms=tuple(known_norms),
+        values=values,
+    )
+    return tensors, values, manifest
+
+
+_LEAVES = ("weight", "bias", "running_mean", "running_var")
+
+
+def used_in(tensors: dict[str, np.ndarray], modules: dict[int, str] | None = None) -> onnx.ModelProto:
+    shape, count = "float[1,16,2,2]", len(tensors) // 2
+    nodes = [
+        f'[n{i}] h{i + 1} = Conv(h{i}, "onnx::Conv_{2 * i}", "onnx::Conv_{2 * i + 1}")' for i in range(count)
+    ]
+    proto = text_model(f"g ({shape} h0) => ({shape} h{count}) {{ {' '.join(nodes)} }}", tensors)
+    return with_scopes(proto, {f"n{i}": module for i, module in (modules or {}).items()})
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("norms", [2, 4])
+def test_a_weight_that_forward_uses_again_has_a_norm_for_each_use(tmp_path, norms, affine, bias):
+    tensors, values, manifest = used_again(norms, bias=bias, affine=affine)
+
+    result = reconcile(tmp_path, used_in(tensors), manifest, "full", values)
+
+    assert result.balanced, lines_of(result)
+    learned = sum(value.size for name, value in values.items() if "running" not in name)
+    lost = 256 + 16 * norms - learned
+    count = sum("running" not in name for name in values) + (0 if affine else norms - (1 if bias else 0))
+    elements = learned + (0 if affine else 16 * (norms - (1 if bias else 0)))
+    assert bridge_of(result) == {
+        "folded-batchnorm": (count, elements, lost, lost),
+        "copied": (norms - 1, 256 * (norms - 1), 0, 256 * (norms - 1)),
+    }
+    assert result.onnx_parameters == 256 + 16 * norms
+
+
+@pytest.mark.parametrize("content", ["sampled", "full"])
+def test_a_manifest_without_a_checkpoint_shows_the_second_use_too(tmp_path, content):
+    tensors, _, manifest = used_again()
+
+    assert reconcile(tmp_path, used_in(tensors), manifest, content).balanced
+
+
+CHANGED_AGAIN = {
+    "an element": lambda tensors: tensors["onnx::Conv_2"].reshape(-1).__setitem__(7, 1.5),
+    "a channel": lambda tensors: tensors["onnx::Conv_2"].__setitem__(3, tensors["onnx::Conv_2"][3] * 1.01),
+    "the bias": lambda tensors: tensors["onnx::Conv_3"].__setitem__(3, 1.5),
+    "the first norm's factors": lambda tensors: tensors.update({"onnx::Conv_2": tensors["onnx::Conv_0"]}),
+    "the first norm": lambda tensors: tensors.update(
+        {"onnx::Conv_2": tensors["onnx::Conv_0"], "onnx::Conv_3": tensors["onnx::Conv_1"]}
+    ),
+    "exchanged biases": lambda tensors: tensors.update(
+        {"onnx::Conv_1": tensors["onnx::Conv_3"], "onnx::Conv_3": tensors["onnx::Conv_1"]}
+    ),
+    "no factors": lambda tensors: tensors.update(
+        {"onnx::Conv_2": used_again()[1]["c.weight"]},
+    ),
+    "a use more": lambda tensors: tensors.update(
+        {"onnx::Conv_4": tensors["onnx::Conv_2"] * 2, "onnx::Conv_5": tensors["onnx::Conv_3"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_AGAIN)
+def test_another_second_use_is_not_explained(tmp_path, change):
+    tensors, values, manifest = used_again()
+    CHANGED_AGAIN[change](tensors)
+
+    assert not reconcile(tmp_path, used_in(tensors), manifest, "full", values).balanced
+
+
+@pytest.mark.parametrize(("module", "is_balanced"), [("c", True), ("d", False)])
+def test_the_module_of_the_weight_uses_it_again(tmp_path, module, is_balanced):
+    tensors, values, manifest = used_again()
+
+    proto = used_in(tensors, {0: "c", 1: module})
+
+    assert reconcile(tmp_path, proto, manifest, "full", values).balanced == is_balanced
+
+
+@pytest.mark.parametrize(("second", "is_balanced"), [(1e-3, True), (1e-5, False), (3e-3, False)])
+def test_the_norms_of_one_weight_share_an_eps_that_a_state_dict_lacks(tmp_path, second, is_balanced):
+    tensors, values, manifest = used_again(eps=1e-3)
+    others, _, _ = used_again(eps=second)
+    tensors |= {name: others[name] for name in ("onnx::Conv_2", "onnx::Conv_3")}
+    default = tuple(replace(norm, eps=1e-5) for norm in manifest.batch_norms)
+    known = replace(manifest, batch_norms=default, source={"source": "tests", "parameters_by": "names"})
+
+    assert reconcile(tmp_path, used_in(tensors), known, "full", values).balanced == is_balanced
