@@ -7,8 +7,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,7 +24,7 @@ from analyzer.cost.record import CostReport
 from analyzer.cost.values import NOTHING, Step, UnshapedError, Value
 from analyzer.cost.walk import Walk
 from analyzer.cost.work import FREE, WITHOUT_MACS, work_of
-from analyzer.errors import CostError
+from analyzer.errors import CostError, UsageError
 from analyzer.model import Graph, Model, Node, Place
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import NAMED
@@ -31,10 +32,11 @@ from analyzer.process import require_onnxruntime
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read import read_model
-from analyzer.records import Frozen
+from analyzer.records import Frozen, replace
 from analyzer.text import printable
 from analyzer.timing.attribution import match_kernels
-from analyzer.timing.inputs.feeds import plan_feeds
+from analyzer.timing.inputs.feeds import Inputs, plan_feeds
+from analyzer.timing.inputs.roles import Roles
 from analyzer.timing.record import Axis
 from analyzer.timing.request import Feed, Kernel
 from analyzer.timing.running.traced import Traced, TracedNode, TracedRun, Tracing, Typed
@@ -47,12 +49,17 @@ _SPARE = 0.1
 NOTHING_STORED: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
+class NotRunError(CostError):
+    """Run that fails in a node, perhaps at the sizes of its inputs only."""
+
+
 @contextmanager
 def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") -> Iterator[Traced]:
     """Run a model once, in a process of its own; the files of the graph that ran exist as long as the context.
 
     Raises:
-        CostError: onnxruntime does not run it, or its process ends, or takes more time or memory than it may.
+        NotRunError: a node fails.
+        CostError: onnxruntime does not load it, or its process ends, or takes more time or memory than it may.
         MissingExtraError: onnxruntime is not installed.
     """
     require_onnxruntime("running a model")
@@ -64,7 +71,8 @@ def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") ->
             why = answer if isinstance(answer, str) else answer.runs[0].why
             from analyzer.timing.running.isolated import describe_run_error  # only an error needs it
 
-            raise CostError(f"{name}: onnxruntime does not run it: {describe_run_error(why)}")
+            failure = CostError if isinstance(answer, str) else NotRunError
+            raise failure(f"{name}: onnxruntime does not run it: {describe_run_error(why)}")
         yield answer
 
 
@@ -188,6 +196,8 @@ class Measured(Frozen):
 def measure_run(ledger: Ledger, report: CostReport, query: MemoryQuery) -> Measured:
     """Run a model once with optimizations off, and compare the run with the predictions.
 
+    If it does not run at the default sizes of its free axes, and no memory is compared, it runs at others.
+
     Args:
         ledger: the ledger of a model that is one local file.
         report: the model's cost; if it has a memory, requested memory is compared too.
@@ -199,8 +209,62 @@ def measure_run(ledger: Ledger, report: CostReport, query: MemoryQuery) -> Measu
         ModelReadError: the file cannot be read again.
         UsageError: sizes contradict each other, or name nothing.
     """
-    path = file_of(ledger)
     inputs = plan_feeds(ledger, query.shapes, query.past)[0]
+    try:
+        return _measure_at(ledger, report, query, inputs)
+    except NotRunError as error:
+        free = _free_axes(inputs.axes)
+        if not free:
+            raise
+        others = () if report.memory is not None else islice(_other_inputs(ledger, query, free), _MOST_RUNS)
+        for other in others:
+            with suppress(NotRunError):
+                return _measure_at(ledger, report, query, other)
+        sizes = ", ".join(f"{printable(axis.name or key)}={axis.size}" for key, axis in free.items())
+        example = ",".join(f"{printable(axis.name or key)}=N" for key, axis in free.items())
+        raise CostError(
+            f"{error}, at the default sizes {sizes}; give sizes at which it runs with --shape {example}"
+        ) from error
+
+
+def _free_axes(axes: Sequence[Axis]) -> Mapping[str, Axis]:
+    """Return the axes to which neither the user nor the file gives a size, except the batch, by name."""
+    return {
+        axis.name or f"{axis.input}.{axis.position}": axis
+        for axis in axes
+        if axis.reason.startswith(("default of ", "as ")) and axis.role != Roles.BATCH
+    }
+
+
+_OTHER_SIZES = (64, 16, 256, 4)
+"""Sizes of free axes that are tried where the default does not fit the model."""
+_MOST_RUNS = 6
+"""Most runs at other sizes."""
+
+
+def _other_inputs(ledger: Ledger, query: MemoryQuery, free: Mapping[str, Axis]) -> Iterator[Inputs]:
+    """Yield inputs of other sizes that no operator refuses: all lengths alike, with an empty cache, and one by one."""
+    lengths = [key for key, axis in free.items() if axis.role != Roles.PAST]
+    emptied = {key: 0 for key in free if key not in lengths}
+    choices = [{**dict.fromkeys(lengths, size), **past} for size in _OTHER_SIZES for past in ({}, emptied)]
+    choices += [{key: size} for key in lengths for size in _OTHER_SIZES]
+    walk = Walk(ledger.model)
+    list(walk.run())
+    seen = []
+    for choice in choices:
+        sizes = replace(query.shapes, sizes=(*query.shapes.sizes, *choice.items()))
+        try:
+            inputs = plan_feeds(ledger, sizes, query.past)[0]
+        except UsageError:
+            continue
+        at = sizes_at(walk, inputs.axes)
+        if at not in seen and measure_cost(ledger, sizes=_by_place(walk, at)).refused is None:
+            yield inputs
+        seen.append(at)
+
+
+def _measure_at(ledger: Ledger, report: CostReport, query: MemoryQuery, inputs: Inputs) -> Measured:
+    path = file_of(ledger)
     walk = Walk(ledger.model)
     list(walk.run())
     at = sizes_at(walk, inputs.axes)

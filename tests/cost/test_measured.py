@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from commands import run_here
@@ -97,6 +98,53 @@ def test_a_model_that_does_not_run_has_no_answer(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "onnxruntime does not run it" in done.stderr
+
+
+_TABLE = "g (int64[b, t] ids) => (float[b, t, 4] y) { h = Gather(w, ids) y = Add(h, positions) }"
+_WINDOW = "g (float[1, 3, t] x) => (float[1, 2, u] y) { y = Conv(x, w) }"
+
+
+@pytest.mark.time
+@pytest.mark.parametrize(
+    ("text", "weights", "size"),
+    [
+        (_TABLE, {"w": noise(9, 4), "positions": noise(16, 4)}, 16),
+        (_WINDOW, {"w": noise(2, 3, 200)}, 256),
+    ],
+    ids=["a table of positions", "a window"],
+)
+def test_a_model_that_its_default_sizes_do_not_fit_runs_at_others(
+    tmp_path: Path, text: str, weights: dict[str, npt.NDArray[np.float32]], size: int
+) -> None:
+    model = save(tmp_path, text_model(text, weights))
+
+    run = json.loads(run_here("cost", model, "--measured", "--format", "json").stdout)["measured"]
+
+    assert run["verdict"] == "agrees"
+    assert run["at"]["t"] == size
+
+
+@pytest.mark.time
+@pytest.mark.parametrize("options", [[], ["--memory"]])
+def test_a_model_that_runs_at_no_size_tried_names_the_axis(tmp_path: Path, options: list[str]) -> None:
+    weights = {"w": noise(9, 4), "positions": noise(23, 4)}
+    model = save(tmp_path, text_model(_TABLE, weights))
+
+    done = run_here("cost", model, "--measured", *options)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "give sizes at which it runs with --shape t=N" in done.stderr
+    assert run_here("cost", model, "--measured", "--shape", "t=23").returncode == 0
+
+
+@pytest.mark.time
+def test_a_size_that_the_user_gives_is_not_replaced(tmp_path: Path) -> None:
+    model = save(tmp_path, text_model(_TABLE, {"w": noise(9, 4), "positions": noise(16, 4)}))
+
+    done = run_here("cost", model, "--measured", "--shape", "t=7")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "default sizes" not in done.stderr
 
 
 def test_another_shape_is_reported_with_its_value(tmp_path: Path) -> None:
