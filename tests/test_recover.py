@@ -312,8 +312,9 @@ QUERY = "h = Add(x, val_0) q = Reshape(h, heads) s = MatMul(q, keys) y = Softmax
         ("mixer.A_log", lambda w: -np.exp(w), "y = Mul(x, val_0)", "rounded after -exp(w)"),
         ("q.bias", lambda w: w * np.float32(8**-0.5), QUERY, "rounded after 0.353553391*w"),
         ("q.bias", lambda w: w * np.float32(64**-0.5), QUERY, ""),
+        ("flow.logs", lambda w: -w, "e = Exp(val_0) y = Mul(x, e)", ""),
     ],
-    ids=["1+w", "-exp(w)", "a factor", "a power of two"],
+    ids=["1+w", "-exp(w)", "a factor", "a power of two", "-w"],
 )
 def test_a_function_of_each_element_is_undone_and_marked_unless_it_is_exact(
     tmp_path: Path, name: str, way: Callable[[Array], Array], nodes: str, loss: str

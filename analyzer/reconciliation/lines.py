@@ -60,8 +60,8 @@ class Line(enum.StrEnum):
     FOLDED_WEIGHTNORM = "folded-weightnorm"
     """A direction and a length (`weight_v`, `weight_g`), stored as their product."""
     FOLDED_POINTWISE = "folded-pointwise"
-    """A function of each element: 1 + w, exp(w), -exp(w), a constant times w; or a factor of each channel that moved
-    from a norm into the weights after it."""
+    """A function of each element: 1 + w, exp(w), -exp(w), -w, a constant times w; or a factor of each channel that
+    moved from a norm into the weights after it."""
     EVALUATED = "evaluated"
     """A value of PyTorch's own program that depends on no input, computed in advance."""
     CAST = "cast"

@@ -2,8 +2,8 @@
 
 1 + w is the gain of the Gemma models' RMSNorm; -exp(w) is the state matrix of Mamba (A_log); exp(w) is the logit scale
 of CLIP, or the temperature of attention scores, one for each head; softplus(w), which is log(1 + exp(w)), is the decay
-of RecurrentGemma's recurrence; w / sqrt(d) is a query's weight or bias multiplied by attention's scale (d is a head's
-width).
+of RecurrentGemma's recurrence; -w is the exponent of a step that is undone, (x - m) exp(-w), as in VITS and Glow, and
+exp(-w) its factor; w / sqrt(d) is a query's weight or bias multiplied by attention's scale (d is a head's width).
 
 No other factor is attributed to an exporter: a layer times two is another layer. Each function is accepted only where
 PyTorch's program has that expression, judged by the readers of the result and by PyTorch's side.
@@ -22,7 +22,7 @@ from analyzer.account.ledger import Entry, Role
 from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
 from analyzer.model import Node, StoredTensor
-from analyzer.model.wiring import Wiring
+from analyzer.model.wiring import Reader, Wiring
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals, is_like, least_difference
 from analyzer.reconciliation.contents import Stacks, Tensor
@@ -35,11 +35,14 @@ FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]
     "1+w": (lambda w: 1.0 + w, lambda x: x - 1.0),
     "-exp(w)": (lambda w: -np.exp(w), lambda x: np.log(-x)),
     "exp(w)": (np.exp, np.log),
+    "-w": (np.negative, np.negative),
+    "exp(-w)": (lambda w: np.exp(-w), lambda x: -np.log(x)),
     "softplus(w)": (lambda w: np.logaddexp(0.0, w), lambda x: np.log(np.expm1(x))),
 }
 """Rule -> function and its inverse."""
 
 _SHIFTED = "1+w"
+_NEGATIVE = "-w"
 _OF_VECTORS = frozenset({_SHIFTED, "softplus(w)"})
 """Functions of vectors only: a norm's gain; the step of a recurrence (RecurrentGemma's gate, a state space's)."""
 
@@ -61,6 +64,8 @@ def undo(rule: str) -> Callable[[Reals], Reals] | None:
 
 def _constant_factor(rule: str) -> float | None:
     """Return the constant by which a rule multiplies each element; None for other rules."""
+    if rule == _NEGATIVE:
+        return -1.0
     try:
         return float(rule.removesuffix(_TIMES)) if rule.endswith(_TIMES) else None
     except ValueError:
@@ -225,7 +230,7 @@ def find_function(books: Books, entry: Entry, tensor: Parameter) -> FoundFunctio
             with np.errstate(over="ignore", invalid="ignore"):
                 wanted = function(expected)
                 # The tolerance is relative; but 1 + w rounds as 1 does, and exp(w) errs by w's absolute error.
-                growth = np.abs(expected) if rule.endswith("exp(w)") else 1.0
+                growth = np.abs(expected) if "exp(" in rule else 1.0
                 tolerances = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + least
                 tolerances += tolerance if rule == _SHIFTED else 0.0
                 error = np.abs(stored - wanted)
@@ -303,6 +308,10 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
         return leaf == _GATE
     if rule == "1+w":
         return _is_shifted(books, entry, tensor)
+    if rule == _NEGATIVE:
+        return _is_exponent(books, entry)
+    if rule == "exp(-w)":
+        return _undoes_step(books, entry, tensor)
     return not _is_stored_unchanged(books, tensor) and _is_query(books, entry, float(rule.partition("*")[0]))
 
 
@@ -341,6 +350,49 @@ def _scales_scores(wiring: Wiring, node: Node) -> bool:
 
 _MOST_SUMS = 3
 """Most nodes from scaled scores to their softmax."""
+
+
+def _is_exponent(books: Books, entry: Entry) -> bool:
+    """Whether only `Exp` reads an entry, and the exponential only multiplies or divides what depends on an input."""
+    if books.manifest.program is not None:
+        return False  # it tells which values PyTorch computes
+    exponentials = [reader.node for reader in books.readers(entry)]
+    scaled = [reader for node in exponentials for reader in books.ledger.wiring.readers(node)]
+    return (
+        bool(scaled)
+        and all(node.op_type == "Exp" and node.is_standard for node in exponentials)
+        and all(_scales_data(books, reader) for reader in scaled)
+    )
+
+
+def _undoes_step(books: Books, entry: Entry, tensor: Parameter) -> bool:
+    """Whether an entry only multiplies x - m, where m is another parameter of the same module.
+
+    This undoes m + exp(w) x, a step of a flow (Kingma and Dhariwal 2018, arXiv:1807.03039, table 1). The difference
+    tells the sign of w.
+    """
+    if books.manifest.program is not None:
+        return False
+    wiring, readers = books.ledger.wiring, books.readers(entry)
+    for node, slot in readers:
+        factor = wiring.find(node.graph_path, node.inputs[1 - slot]) if node.op_type == "Mul" else None
+        if (
+            not isinstance(factor, Node)
+            or factor.op_type != "Sub"
+            or not _scales_data(books, Reader(node, slot))
+        ):
+            return False
+        mean = wiring.find(factor.graph_path, factor.inputs[1])
+        line = books.entries.get(mean.key) if isinstance(mean, StoredTensor) else None
+        if line is None or line.parameter is None or module_of(line.parameter) != module_of(tensor.name):
+            return False
+    return bool(readers)
+
+
+def _scales_data(books: Books, reader: Reader) -> bool:
+    """Whether a node multiplies or divides a value computed from a model input by this input."""
+    is_factor = reader.node.op_type == "Mul" or (reader.node.op_type == "Div" and reader.slot == 1)
+    return is_factor and reader.node.is_standard and not books.fixed(reader.node)
 
 
 def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:

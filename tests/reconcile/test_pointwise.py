@@ -38,6 +38,7 @@ NAMES = {
     "exp(w)": "logit_scale",
     "-exp(w)": "mixer.A_log",
     "softplus(w)": "rg_lru.recurrent_param",
+    "-w": "flow.logs",
     "c*w": "query.weight",
 }
 """PyTorch's name of a parameter to which exporters apply each function in advance."""
@@ -49,6 +50,7 @@ READS = {
     "exp(w)": "y = Mul(x, {})",
     "-exp(w)": "y = Mul(x, {})",
     "softplus(w)": "y = Mul(x, {})",
+    "-w": "e = Exp({}) y = Mul(x, e)",
     "c*w": f"q = Gemm<transB=1>(x, {{}}) {_HEADS}",
     "c*b": f"h = MatMul(x, keys) q = Add(h, {{}}) {_HEADS}",
 }
@@ -84,8 +86,12 @@ def computed(rule: str, known: Array = VECTOR) -> Array:
     return FUNCTIONS[rule][0](known.astype("f8")).astype("f4")
 
 
+ALONE = sorted(set(FUNCTIONS) & set(NAMES))
+"""Functions whose place needs no other parameter."""
+
+
 @both
-@pytest.mark.parametrize("rule", sorted(FUNCTIONS))
+@pytest.mark.parametrize("rule", ALONE)
 @pytest.mark.parametrize(("content", "evidence"), [("sampled", "sampled"), ("full", "content")])
 def test_function_of_a_parameter_is_that_parameter(tmp_path, rule, content, evidence, at_hand):
     result = run(tmp_path, computed(rule), content=content, at_hand=at_hand, how=rule)
@@ -101,7 +107,7 @@ def test_undoing_a_computation_gives_the_parameter(rule):
 
 
 @both
-@pytest.mark.parametrize("rule", sorted(FUNCTIONS))
+@pytest.mark.parametrize("rule", ALONE)
 @pytest.mark.parametrize("position", [0, 7])
 def test_one_changed_element_is_no_function(tmp_path, rule, position, at_hand):
     stored = computed(rule)
@@ -445,6 +451,85 @@ def test_exponentials_are_of_parameters_that_are_logarithms(
     result = run_allowed(tmp_path, "y = Mul(x, v)", {"v": stored}, {name: GAIN}, at_hand=at_hand)
 
     assert lines_of(result) == {name: line}
+
+
+# the exponent of a step that is undone: (x - m) exp(-w)
+
+STEP = {"flow.m": noise(16, seed=2), "flow.logs": GAIN}
+UNDONE = 'd = Sub(x, "flow.m") e = Exp(v) y = Mul(d, e)'
+
+
+@both
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        (UNDONE, "folded-pointwise"),
+        (UNDONE.replace("Mul(d", "Div(d"), "folded-pointwise"),
+        (UNDONE.replace("Mul(d, e)", "Div(e, d)"), "missing"),
+        (UNDONE.replace("Mul(d", "Add(d"), "missing"),
+        (UNDONE.replace("Exp", "Neg"), "missing"),
+        (UNDONE.replace("Exp", "Sigmoid"), "missing"),
+        (UNDONE.replace("y = Mul(d, e)", "k = Mul(e, e) y = Mul(d, k)"), "missing"),
+        (UNDONE.replace("Mul(d, e)", "Mul(d, v)"), "missing"),
+        (UNDONE + " z = Add(x, v)", "missing"),
+        (UNDONE + " z = Add(x, e)", "missing"),
+    ],
+)
+def test_negative_is_the_exponent_of_a_factor_and_nothing_else(
+    tmp_path: Path, nodes: str, line: str, at_hand: bool
+) -> None:
+    stored = {"flow.m": STEP["flow.m"], "v": -GAIN}
+
+    result = run_allowed(tmp_path, nodes, stored, STEP, at_hand=at_hand)
+
+    assert lines_of(result) == {"flow.m": "identical", "flow.logs": line}
+
+
+@both
+def test_negative_under_the_parameters_own_name_is_another_value(tmp_path: Path, at_hand: bool) -> None:
+    stored = {"flow.m": STEP["flow.m"], "flow.logs": -GAIN}
+
+    result = run_allowed(tmp_path, UNDONE.replace("(v)", '("flow.logs")'), stored, STEP, at_hand=at_hand)
+
+    assert lines_of(result)["flow.logs"] == "differing"
+
+
+FACTOR = 'd = Sub(x, "flow.m") y = Mul(d, v)'
+
+
+@both
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        (FACTOR, "folded-pointwise"),
+        (FACTOR.replace("Mul(d", "Div(d"), "missing"),
+        (FACTOR.replace("Sub(", "Add("), "missing"),
+        (FACTOR.replace('Sub(x, "flow.m")', 'Sub("flow.m", x)'), "missing"),
+        (FACTOR.replace("flow.m", "fc.bias"), "missing"),
+        (FACTOR.replace("Mul(d, v)", "Mul(x, v)"), "missing"),
+        (FACTOR + " z = Mul(x, v)", "missing"),
+    ],
+)
+def test_factor_of_a_step_that_is_undone_may_be_stored(
+    tmp_path: Path, nodes: str, line: str, at_hand: bool
+) -> None:
+    bias = {"fc.bias": noise(16, seed=3)}
+    stored = {"flow.m": STEP["flow.m"], "v": np.exp(-GAIN).astype("f4")} | bias
+
+    result = run_allowed(tmp_path, nodes, stored, STEP | bias, at_hand=at_hand)
+
+    assert lines_of(result)["flow.logs"] == line
+
+
+@both
+def test_one_changed_factor_of_a_step_is_another_step(tmp_path: Path, at_hand: bool) -> None:
+    factors = np.exp(-GAIN).astype("f4")
+    factors[5] *= np.float32(1.0001)
+    stored = {"flow.m": STEP["flow.m"], "v": factors}
+
+    result = run_allowed(tmp_path, FACTOR, stored, STEP, at_hand=at_hand)
+
+    assert lines_of(result)["flow.logs"] == "missing"
 
 
 # a query times 1 / sqrt(d)

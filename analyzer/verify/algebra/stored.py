@@ -42,6 +42,7 @@ _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
     "1+w": lambda a, w: a.add(w, number(1)),
     "exp(w)": lambda a, w: a.function("exp", w),
     "-exp(w)": lambda a, w: a.negate(a.function("exp", w)),
+    "exp(-w)": lambda a, w: a.function("exp", a.negate(w)),
     "softplus(w)": lambda a, w: a.function("softplus", w),
 }
 """Functions of a weight, by their rules."""
