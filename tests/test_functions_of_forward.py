@@ -62,13 +62,13 @@ class Cosines(torch.nn.Module):
         return torch.nn.functional.linear(unit(hidden) if self.normalizes_both else hidden, rows) * 30
 
 
-def export(folder: Path, net, *inputs, dynamo: bool = True, folds: bool = True) -> Path:
+def export(folder: Path, net, *inputs, dynamo: bool = True, folds: bool = True, **others) -> Path:
     path = folder / "net.onnx"
     torch.save(net.state_dict(), path.with_suffix(".pt"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = {"optimize": folds} if dynamo else {"do_constant_folding": folds}
-        torch.onnx.export(net.eval(), inputs, path, dynamo=dynamo, verbose=False, **options)
+        torch.onnx.export(net.eval(), inputs, path, dynamo=dynamo, verbose=False, **options, **others)
     return path
 
 
@@ -203,6 +203,19 @@ def test_a_classifier_by_cosines_balances(tmp_path, dynamo):
     done = reconcile(path)
 
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("normalizes_both", [True, False])
+def test_stored_lengths_of_rows_balance_in_a_classifier_by_cosines_alone(tmp_path, normalizes_both):
+    """Up to opset 17, TorchScript's exporter computes the lengths in advance, and not the division."""
+    torch.manual_seed(0)
+    net = Cosines(normalizes_both=normalizes_both)
+    path = export(tmp_path, net, torch.randn(2, 8), dynamo=False, opset_version=17)
+    assert [5, 1] in [list(tensor.dims) for tensor in onnx.load(path).graph.initializer]
+
+    done = reconcile(path)
+
+    assert (done.returncode == 0) == normalizes_both, done.stdout
 
 
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])

@@ -1,9 +1,9 @@
 """Rule: the weight of a classifier by cosines, each of whose rows `forward` divides by its length.
 
 A cosine classifier multiplies x / ||x|| by w / ||w|| (Wang et al. 2018, arXiv:1801.09414, section 3.1, CosFace; Deng et
-al. 2019, arXiv:1801.07698, ArcFace). An export stores w / ||w||, or w with nodes that divide it. Nothing in a state
-dict tells of the division, but the other factor does: it is divided by its own length, too. A parametrization of torch
-tells it by its name.
+al. 2019, arXiv:1801.07698, ArcFace). An export stores w / ||w||, or w with nodes that divide it, perhaps by stored
+lengths. Nothing in a state dict tells of the division, but the other factor does: it is divided by its own length, too.
+A parametrization of torch tells it by its name.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from analyzer.account.ledger import Entry
 from analyzer.manifest import Buffer, Parameter
-from analyzer.model import Node
+from analyzer.model import Node, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.operators import CARRIES, MOVES, Kind, kind_of
 from analyzer.model.wiring import Reader, Wiring
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
-from analyzer.reconciliation.lines import Computed, Line, Piece
+from analyzer.reconciliation.factors import tolerance_of
+from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
 from analyzer.reconciliation.normalized import layout_of, renamed_candidates
 
 _PARAMETRIZED = re.compile(r"(?:.*\.)?parametrizations\.[^.]+\.original")
@@ -34,7 +36,7 @@ _MOST_STEPS = 12
 
 
 def match_unit_rows(books: Books) -> None:
-    """Explain weights that are PyTorch's with each row divided by its length, if its program is not known."""
+    """Explain weights with each row divided by its length, and such lengths, if PyTorch's program is not known."""
     if books.contents.mode == "none" or books.manifest.program is not None:
         return  # a program tells which values PyTorch computes
     for weight in [p for p in books.free_parameters() if len(p.shape) == 2 and p.dtype.is_floating]:
@@ -60,6 +62,82 @@ def match_unit_rows(books: Books) -> None:
                     break
             if weight.name in books.parameters:
                 break
+    for entry in list(books.free_entries()):
+        weight_name = _find_divided(books, entry)
+        if weight_name is not None:
+            books.settle(entry, Line.EVALUATED, f"{books.contents.evidence}:lengths {weight_name}")
+
+
+def _find_divided(books: Books, entry: Entry) -> str | None:
+    """Return the parameter in the file whose rows, or columns, are divided by their lengths, which an entry holds.
+
+    The nodes between may only bound the lengths from below, without effect on any but 0.
+    """
+    wiring, least = books.ledger.wiring, 0.0
+    quotients: list[Reader] = []
+    for reader in wiring.readers(entry.tensor, past=_REPEATS):
+        if reader.node.op_type in ("Clip", "Max"):
+            bound = _lower_bound(wiring, reader)
+            if bound is None:
+                return None
+            least = max(least, bound)
+            quotients += wiring.readers(reader.node, past=_REPEATS)
+        else:
+            quotients.append(reader)
+    if not quotients or not all(_is_divisor(reader) for reader in quotients):
+        return None
+    matrix, *others = (wiring.find(node.graph_path, node.inputs[0]) for node, _ in quotients)
+    if not isinstance(matrix, StoredTensor) or any(each is not matrix for each in others):
+        return None
+    line = books.entries.get(matrix.key)
+    is_held = line is not None and MEANINGS[line.line].values in ("kept", "cast")
+    weight = books.tensor(line.parameter or "") if line is not None and is_held else None
+    if not isinstance(weight, Parameter):
+        return None
+    is_named = any(map(_PARAMETRIZED.fullmatch, weight.names))
+    products = [each for node, _ in quotients for each in wiring.readers(node, past=CARRIES)]
+    if not is_named and not any(_is_cosine(wiring, each) for each in products):
+        return None
+    return weight.name if _are_lengths(books, entry, books.entry(matrix.key), least) else None
+
+
+def _are_lengths(books: Books, entry: Entry, matrix: Entry, least: float) -> bool:
+    """Whether an entry has the lengths of a stored matrix's rows, or columns, and none between 0 and `least`."""
+    lengths, numbers = books.contents.array(entry), books.contents.array(matrix)
+    for each, array in ((entry, lengths), (matrix, numbers)):
+        if array is None or array.dtype.kind not in "fV" or books.contents.encoding(each) is not None:
+            return False
+    assert lengths is not None
+    assert numbers is not None
+    found, values = lengths.astype(np.float64), numbers.astype(np.float64)
+    if values.ndim != 2 or found.ndim != 2 or bool(((found < least) & (found != 0)).any()):
+        return False
+    tolerance = 2 * tolerance_of(books.contents, entry)
+    for axis in (0, 1):
+        expected = np.sqrt((values * values).sum(axis=axis, keepdims=True))
+        if values.shape[axis] > 1 and found.shape == expected.shape:
+            return bool((np.abs(found - expected) <= tolerance * expected).all())
+    return False
+
+
+def _is_divisor(reader: Reader) -> bool:
+    return reader.node.op_type == "Div" and reader.node.is_standard and reader.slot == 1
+
+
+def _lower_bound(wiring: Wiring, reader: Reader) -> float | None:
+    """Return the stored number below which a node raises its input, if it does nothing else; None otherwise."""
+    node, slot = reader
+    others = [name for number, name in enumerate(node.inputs) if number != slot and name]
+    is_bounded_above = node.op_type == "Clip" and (slot != 0 or others[:1] != [node.inputs[1]])
+    if not node.is_standard or len(others) != 1 or is_bounded_above:
+        return None
+    stored = wiring.find(node.graph_path, others[0])
+    array = stored.payload.array() if isinstance(stored, StoredTensor) and stored.numel == 1 else None
+    return None if array is None else float(array.reshape(-1)[0])
+
+
+_REPEATS = frozenset({"Expand", "Identity"})
+"""Operators that pass on lengths to their division."""
 
 
 def _unit_rows(values: Array) -> Iterator[Reals]:

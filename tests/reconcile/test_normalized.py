@@ -590,3 +590,77 @@ def test_every_norm_is_multiplied_out_and_one_of_what_pytorch_does_not_have_is_p
         "weightnorm conv.weight",
         "weightnorm other.weight",
     ]
+
+
+# lengths by which nodes divide a matrix
+
+ROWS = noise(5, 8, seed=7)
+LENGTHS = f32(np.linalg.norm(ROWS, axis=1, keepdims=True))
+CLASSIFIER = """
+    l = ReduceL2<axes = [1]>(x) u = Div(x, l)
+    b = Clip(v, least) e = Expand(b, shape) n = Div("head.weight", e) t = Transpose<perm = [1, 0]>(n)
+    y = MatMul(u, t)
+"""
+"""Cosines of data with the rows of a matrix, as exported with the lengths of the rows computed in advance."""
+
+
+def classify(tmp_path, nodes=CLASSIFIER, lengths=LENGTHS, least=1e-12, name="head.weight"):
+    text = f"g (float[2,8] x) => (float[2,5] y) {{ {nodes.replace('head.weight', name)} }}"
+    stored = {name: ROWS, "v": lengths, "shape": np.array([5, 8])}
+    stored |= {"least": f32(least)} if "least" in nodes else {}
+    known = {name: ROWS} | ({"fc.bias": noise(8, seed=8)} if "fc.bias" in nodes else {})
+    return run(tmp_path, text_model(text, stored | known), known)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        CLASSIFIER,
+        CLASSIFIER.replace("Clip", "Max"),
+        CLASSIFIER.replace("Clip(v, least)", "Max(least, v)"),
+        CLASSIFIER.replace("b = Clip(v, least) e = Expand(b, shape)", "e = Expand(v, shape)"),
+    ],
+    ids=["clip", "max", "max of a number", "unbounded"],
+)
+def test_lengths_of_rows_that_are_divided_by_them_balance(tmp_path, nodes):
+    result = classify(tmp_path, nodes)
+
+    assert result.balanced
+    assert lines_of(result) == {"head.weight": "identical"}
+    assert [line.decided_by for line in result.entries if line.line == "evaluated"] == [
+        "content:lengths head.weight"
+    ]
+
+
+def test_a_parametrization_tells_that_rows_are_divided(tmp_path):
+    nodes = CLASSIFIER.replace("MatMul(u", "MatMul(x")
+
+    assert classify(tmp_path, nodes, name="head.parametrizations.weight.original").balanced
+    assert not classify(tmp_path, nodes).balanced
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lengths": LENGTHS * np.float32(2)},
+        {"lengths": np.where(np.arange(5)[:, None] == 1, LENGTHS * np.float32(1.0001), LENGTHS)},
+        {"lengths": LENGTHS[::-1].copy()},
+        {"lengths": f32(np.abs(ROWS).sum(axis=1, keepdims=True))},
+        {"least": float(np.sort(LENGTHS.ravel())[1])},
+        {"nodes": CLASSIFIER.replace("Clip(v, least)", 'Clip(v, least, "fc.bias")')},
+        {"nodes": CLASSIFIER.replace("Clip(v, least)", "Min(v, least)")},
+        {"nodes": CLASSIFIER.replace("Clip(v, least)", "Add(v, least)")},
+        {"nodes": CLASSIFIER.replace('Div("head.weight", e)', 'Mul("head.weight", e)')},
+        {"nodes": CLASSIFIER.replace('Div("head.weight", e)', 'Div(e, "head.weight")')},
+        {"nodes": CLASSIFIER.replace("Div(x, l)", "Div(x, e1)").replace("u =", "e1 = Abs(x) u =")},
+        {"nodes": CLASSIFIER.replace("MatMul(u, t)", "MatMul(x, t)")},
+        {"nodes": CLASSIFIER.replace("y = MatMul(u, t)", "z = MatMul(u, t) w = Transpose(v) y = Add(z, w)")},
+    ],
+    ids=[
+        *("twice", "one number", "other order", "another norm", "a bound with an effect"),
+        *("an upper bound", "only an upper bound", "a sum", "a product", "a quotient upside down"),
+        *("data divided by something else", "data of any length", "read elsewhere too"),
+    ],
+)
+def test_other_lengths_or_other_uses_of_them_do_not_balance(tmp_path, changes):
+    assert not classify(tmp_path, **changes).balanced
