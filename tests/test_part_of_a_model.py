@@ -97,6 +97,79 @@ def test_a_file_that_lacks_whole_modules_says_with_which_options_it_may_balance(
         assert run_here("reconcile", path, "--against", checkpoint, *options).returncode == 0
 
 
+NESTED = {
+    "net.encoder.fc.weight": noise(6, 4, seed=1),
+    "net.encoder.training.0.fc.weight": noise(5, 4, seed=2),
+    "net.encoder.training.0.fc.bias": noise(5, seed=3),
+    "net.encoder.layers.0.fc.weight": noise(6, 6, seed=4),
+    "net.encoder.layers.1.fc.weight": noise(6, 6, seed=5),
+    "net.posterior.fc.weight": noise(3, 6, seed=6),
+}
+
+
+def find_absent(folder: Path, lacks: set[str]) -> tuple[str, list[str]]:
+    """Reconcile a file without some of the parameters; return the message and the modules that the file lacks."""
+    held = [name for name in NESTED if name not in lacks]
+    nodes = " ".join(f'y{number} = Relu("{name}")' for number, name in enumerate(held))
+    outputs = ", ".join(f"float[n] y{number}" for number in range(len(held)))
+    proto = text_model(f"g () => ({outputs}) {{ {nodes} }}", {name: NESTED[name] for name in held})
+    save_file(NESTED, folder / "nested.safetensors")
+    done = run_here(
+        *("reconcile", save(folder, proto), "--against", folder / "nested.safetensors", "--format", "json")
+    )
+    found = [each for each in json.loads(done.stdout)["findings"] if each["id"] == "absent-module"]
+    return (found[0]["message"], found[0]["subjects"]) if found else ("", [])
+
+
+TRAINING = {"net.encoder.training.0.fc.weight", "net.encoder.training.0.fc.bias"}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "modules"),
+    [
+        (TRAINING, ["net.encoder.training"]),
+        ({*TRAINING, "net.posterior.fc.weight"}, ["net.posterior", "net.encoder.training"]),
+        ({"net.encoder.layers.1.fc.weight"}, ["net.encoder.layers.1"]),
+        ({"net.encoder.training.0.fc.bias"}, []),
+        ({"net.encoder.training.0.fc.bias", "net.posterior.fc.weight"}, []),
+        (set(), []),
+    ],
+)
+def test_absent_modules_are_named_at_any_depth(tmp_path: Path, lacks: set[str], modules: list[str]) -> None:
+    message, subjects = find_absent(tmp_path, lacks)
+
+    assert subjects == modules
+    options = [word for word in message.partition(" compares")[0].split() if word != "--part"]
+    assert not modules or {name for name in NESTED if any(name.startswith(each) for each in options)} == {
+        name for name in NESTED if name not in lacks
+    }
+
+
+def test_many_parts_are_no_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = {f"net.encoder.layers.{number}.fc.weight": noise(2, seed=number) for number in range(10)}
+    for name, value in many.items():
+        monkeypatch.setitem(NESTED, name, value)
+
+    message, subjects = find_absent(tmp_path, {"net.encoder.layers.3.fc.weight"})
+
+    assert (message, subjects) == (
+        "the file has nothing of 1 module, and all of the others",
+        ["net.encoder.layers.3"],
+    )
+
+
+def test_parameters_outside_of_modules_are_in_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NESTED, "net.encoder.scale", noise(2, seed=9))
+
+    assert find_absent(tmp_path, TRAINING) == (
+        "the file has nothing of 1 module, and all of the others",
+        ["net.encoder.training"],
+    )
+    assert find_absent(tmp_path, {*TRAINING, "net.encoder.scale"}) == ("", [])
+
+
 def test_the_first_line_names_the_part(tmp_path: Path, checkpoint: Path) -> None:
     result = run_here("reconcile", file_of(tmp_path, "encoder"), "--against", checkpoint, "--part", "encoder")
 

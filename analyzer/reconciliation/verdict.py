@@ -7,7 +7,7 @@ is compared.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from analyzer.reconciliation.lines import (
 )
 from analyzer.reconciliation.siblings import find_odd_layers
 from analyzer.records import replace
-from analyzer.text import format_doing, format_many, format_share, shorten
+from analyzer.text import format_doing, format_many, format_share
 
 # sums, and errors of the account
 
@@ -247,27 +247,41 @@ def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
 
 
 def _find_absent_modules(books: Books) -> Iterator[Finding]:
-    """Report modules of which the file has nothing, if it has all of the others and nothing else is wrong."""
+    """Report modules of which the file has nothing, if it has all of the others and nothing else is wrong.
+
+    Of nested modules the outermost is reported. A module that lacks a parameter of its own, but not all inside it, is
+    something wrong.
+    """
     lines = {line.line for line in books.parameters.values()} | {line.line for line in books.entries.values()}
-    names = [parameter.name for parameter in books.manifest.parameters]
     if Line.MISSING not in lines or any(line in UNBALANCED and line is not Line.MISSING for line in lines):
         return
-    prefix = ""
-    while (
-        len({name[len(prefix) :].partition(".")[0] for name in names}) == 1 and "." in names[0][len(prefix) :]
-    ):
-        prefix += names[0][len(prefix) :].partition(".")[0] + "."
-    held: dict[str, set[bool]] = defaultdict(set)
-    for name in names:
-        head, dot, _ = name[len(prefix) :].partition(".")
-        held[prefix + head if dot else ""].add(books.parameters[name].line is not Line.MISSING)
-    absent = [module for module, found in held.items() if module and found == {False}]
-    present = [module for module, found in held.items() if module and found == {True}]
-    if absent and present and len(absent) + len(present) == len(held):
-        options = " ".join(f"--part {module}" for module in present)
-        shown = shorten(options, _MOST_OPTIONS)
-        message = f"{shown} compares with all that the file holds; it has nothing of {listed(absent)}"
-        yield Finding("absent-module", Severity.NOTE, message, tuple(absent))
+    absent: list[str] = []
+    present: list[str] = []
+    has_own = False
+    waiting = deque([("", [parameter.name for parameter in books.manifest.parameters])])
+    while waiting:
+        prefix, inside = waiting.popleft()
+        children: dict[str, list[str]] = defaultdict(list)
+        for name in inside:
+            head, dot, _ = name[len(prefix) :].partition(".")
+            children[head if dot else ""].append(name)
+        for head, names in children.items():
+            found = {books.parameters[name].line is not Line.MISSING for name in names}
+            if not head and False in found:
+                return
+            if not head:
+                has_own = True
+            elif len(found) > 1:
+                waiting.append((f"{prefix}{head}.", names))
+            else:
+                (present if True in found else absent).append(prefix + head)
+    if not absent or not (present or has_own):
+        return
+    options = " ".join(f"--part {module}" for module in present)
+    message = f"the file has nothing of {format_many(len(absent), 'module')}, and all of the others"
+    if not has_own and len(options) <= _MOST_OPTIONS:
+        message = f"{options} compares with all that the file holds; it has nothing of {listed(absent)}"
+    yield Finding("absent-module", Severity.NOTE, message, tuple(absent))
 
 
 _MOST_OPTIONS = 120
