@@ -6,9 +6,9 @@ import itertools
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.account.artifact.components import ComponentTotals, count_components
-from analyzer.account.findings import OPAQUE
+from analyzer.account.findings import OPAQUE, UNATTRIBUTED, WEIGHTLESS
 from analyzer.account.group.patterns import find_overlap
-from analyzer.account.ledger import Finding, Grouping, Ledger
+from analyzer.account.ledger import Finding, Grouping, Ledger, Severity
 from analyzer.records import Frozen, field
 
 if TYPE_CHECKING:  # keeps rules and other commands out of the import of a record
@@ -66,9 +66,12 @@ class ReconcileReport(Frozen):
     def findings(self) -> tuple[Finding, ...]:
         """Findings of the model, of the reconciliation, and of the groups."""
         result = self.reconciliation
-        # The reconciliation reports opaque data better than the file alone does.
-        alone = tuple(each for each in result.ledger.findings if each.id != OPAQUE)
-        return _sorted(alone, result.findings, find_overlap(self.grouping))
+        # The reconciliation has a line for each tensor, and knows more of it than the file alone.
+        known = {OPAQUE, UNATTRIBUTED}
+        alone = [each for each in result.ledger.findings if each.id not in known]
+        if result.onnx_parameters:
+            alone = [each for each in alone if (each.id, each.severity) != (WEIGHTLESS, Severity.NOTE)]
+        return _sorted(tuple(alone), result.findings, find_overlap(self.grouping))
 
 
 class ExportReport(Frozen):

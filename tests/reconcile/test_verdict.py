@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from commands import run_here
 from models import (
     Array,
     audit,
@@ -23,9 +25,11 @@ from models import (
     quantized,
     ramp,
     reconcile,
+    save,
     text_model,
 )
 from onnx import helper, numpy_helper
+from safetensors.numpy import save_file
 
 from analyzer.account.ledger import Finding, Severity
 from analyzer.manifest import Manifest, Program
@@ -47,6 +51,33 @@ def find_finding(result: Reconciliation, id_: str) -> Finding | None:
     found = [finding for finding in result.findings if finding.id == id_]
     assert len(found) <= 1
     return found[0] if found else None
+
+
+# findings of the file alone
+
+
+POWERS = noise(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("stored", "code", "ids"),
+    [(POWERS, 0, []), (2 * POWERS, 1, ["differing", "program-unknown"])],
+    ids=["balanced", "differing"],
+)
+def test_a_tensor_with_a_line_is_not_reported_as_unattributed(tmp_path, stored, code, ids):
+    """No node tells that `w` is learned, so `inspect` warns. PyTorch's side tells."""
+    path = save(tmp_path, text_model("g (float[3,2] x) => (float[3,2] y) { y = Pow(x, w) }", {"w": stored}))
+    save_file({"w": POWERS}, tmp_path / "w.safetensors")
+    assert "unattributed" in [
+        each["id"] for each in json.loads(run_here("inspect", path, "--format", "json").stdout)["findings"]
+    ]
+
+    done = run_here(
+        "reconcile", path, "--against", tmp_path / "w.safetensors", "--strict", "--format", "json"
+    )
+
+    assert done.returncode == code
+    assert [each["id"] for each in json.loads(done.stdout)["findings"]] == ids
 
 
 # ties

@@ -6,7 +6,16 @@ that other packages need: those that say that a tensor's content is not availabl
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "HIGHEST_OF_ONNX", "HIGHEST_VERSION", "OPAQUE", "UNCOUNTED", "UNREAD"]
+__all__ = [
+    "ABSENT",
+    "HIGHEST_OF_ONNX",
+    "HIGHEST_VERSION",
+    "OPAQUE",
+    "UNATTRIBUTED",
+    "UNCOUNTED",
+    "UNREAD",
+    "WEIGHTLESS",
+]
 
 ABSENT = frozenset({"external-escapes", "external-missing"})
 """The file that should hold the tensor is missing, or may not be opened: only its shape is known."""
@@ -25,3 +34,9 @@ HIGHEST_OF_ONNX = 200
 
 OPAQUE = "opaque"
 """Data that flows into arithmetic and that no rule explains: a warning for a file alone, a line beside PyTorch's."""
+
+UNATTRIBUTED = "unattributed"
+"""Tensors that no rule explains: a warning for a file alone; beside PyTorch's side, each tensor has a line."""
+
+WEIGHTLESS = "weightless"
+"""No stored tensor is a parameter, as far as the file alone tells: a note; or their data is not there: a warning."""

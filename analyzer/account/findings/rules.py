@@ -14,7 +14,15 @@ from operator import attrgetter
 
 from analyzer.account.classify.structure import Structure
 from analyzer.account.decoding.encodings import find_packing
-from analyzer.account.findings import ABSENT, HIGHEST_OF_ONNX, HIGHEST_VERSION, OPAQUE, UNREAD
+from analyzer.account.findings import (
+    ABSENT,
+    HIGHEST_OF_ONNX,
+    HIGHEST_VERSION,
+    OPAQUE,
+    UNATTRIBUTED,
+    UNREAD,
+    WEIGHTLESS,
+)
 from analyzer.account.findings.facts import Facts, labels, sum_elements, sum_nbytes
 from analyzer.account.ledger import Entry, Finding, Role, Severity
 from analyzer.model import (
@@ -83,7 +91,7 @@ def find_empty(facts: Facts) -> Iterator[Finding]:
         yield Finding("empty-model", Severity.WARNING, "no nodes and no stored tensors")
     elif not any(entry.role is Role.PARAMETER for entry in entries):
         message = f"{format_many(nodes, 'node')}, {'but' if nodes else 'and'} no stored tensor is a parameter"
-        yield Finding("weightless", Severity.NOTE, message)
+        yield Finding(WEIGHTLESS, Severity.NOTE, message)
     mismatched = {key for finding, key, _ in model.unread if finding == "payload-mismatch"}
     mismatched -= {key for finding, key, _ in model.unread if finding.startswith("external-")}
     stripped = [e for e in entries if e.tensor.key in mismatched and e.tensor.numel and not e.tensor.nbytes]
@@ -92,7 +100,7 @@ def find_empty(facts: Facts) -> Iterator[Finding]:
             f"{format_many(sum_elements(stripped), 'element')} in {format_many(len(stripped), 'tensor')} have a "
             "shape and no data: the weights are not in the file"
         )
-        yield Finding("weightless", Severity.WARNING, message, labels(stripped))
+        yield Finding(WEIGHTLESS, Severity.WARNING, message, labels(stripped))
 
 
 def find_names(facts: Facts) -> Iterator[Finding]:
@@ -321,7 +329,7 @@ _Rule = tuple[str, Severity, Callable[[Facts], list[Entry]], Callable[[Sequence[
 
 _ENTRY_RULES: tuple[_Rule, ...] = (
     (
-        "unattributed",
+        UNATTRIBUTED,
         Severity.WARNING,
         _unattributed,
         lambda found: f"{format_many(sum_elements(found), 'element')} that no rule explains",
