@@ -12,7 +12,7 @@ PyTorch's program has that expression, judged by the readers of the result and b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -309,9 +309,9 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
     if rule == "1+w":
         return _is_shifted(books, entry, tensor)
     if rule == _NEGATIVE:
-        return _is_exponent(books, entry)
+        return _is_exponent(books, entry, tensor)
     if rule == "exp(-w)":
-        return _undoes_step(books, entry, tensor)
+        return _undo_step(books, books.readers(entry), tensor)
     return not _is_stored_unchanged(books, tensor) and _is_query(books, entry, float(rule.partition("*")[0]))
 
 
@@ -352,47 +352,35 @@ _MOST_SUMS = 3
 """Most nodes from scaled scores to their softmax."""
 
 
-def _is_exponent(books: Books, entry: Entry) -> bool:
-    """Whether only `Exp` reads an entry, and the exponential only multiplies or divides what depends on an input."""
-    if books.manifest.program is not None:
-        return False  # it tells which values PyTorch computes
+def _is_exponent(books: Books, entry: Entry, tensor: Parameter) -> bool:
+    """Whether only `Exp` reads an entry, and the exponential only undoes a step with the entry's parameter."""
     exponentials = [reader.node for reader in books.readers(entry)]
     scaled = [reader for node in exponentials for reader in books.ledger.wiring.readers(node)]
-    return (
-        bool(scaled)
-        and all(node.op_type == "Exp" and node.is_standard for node in exponentials)
-        and all(_scales_data(books, reader) for reader in scaled)
+    return all(node.op_type == "Exp" and node.is_standard for node in exponentials) and _undo_step(
+        books, scaled, tensor
     )
 
 
-def _undoes_step(books: Books, entry: Entry, tensor: Parameter) -> bool:
-    """Whether an entry only multiplies x - m, where m is another parameter of the same module.
+def _undo_step(books: Books, readers: Sequence[Reader], tensor: Parameter) -> bool:
+    """Whether readers only multiply x - m, where m is another parameter of the same module.
 
     This undoes m + exp(w) x, a step of a flow (Kingma and Dhariwal 2018, arXiv:1807.03039, table 1). The difference
     tells the sign of w.
     """
     if books.manifest.program is not None:
-        return False
-    wiring, readers = books.ledger.wiring, books.readers(entry)
+        return False  # it tells which values PyTorch computes
+    wiring = books.ledger.wiring
     for node, slot in readers:
-        factor = wiring.find(node.graph_path, node.inputs[1 - slot]) if node.op_type == "Mul" else None
-        if (
-            not isinstance(factor, Node)
-            or factor.op_type != "Sub"
-            or not _scales_data(books, Reader(node, slot))
-        ):
+        if node.op_type != "Mul" or not node.is_standard or books.fixed(node):
+            return False
+        factor = wiring.find(node.graph_path, node.inputs[1 - slot])
+        if not isinstance(factor, Node) or factor.op_type != "Sub":
             return False
         mean = wiring.find(factor.graph_path, factor.inputs[1])
         line = books.entries.get(mean.key) if isinstance(mean, StoredTensor) else None
         if line is None or line.parameter is None or module_of(line.parameter) != module_of(tensor.name):
             return False
     return bool(readers)
-
-
-def _scales_data(books: Books, reader: Reader) -> bool:
-    """Whether a node multiplies or divides a value computed from a model input by this input."""
-    is_factor = reader.node.op_type == "Mul" or (reader.node.op_type == "Div" and reader.slot == 1)
-    return is_factor and reader.node.is_standard and not books.fixed(reader.node)
 
 
 def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
