@@ -128,10 +128,10 @@ def settle_fillers(books: Books) -> None:
     """Settle fillers that operators require as `added`: constant-filled tensors, masks and known tables.
 
     Constant-filled tensors and tables count only if no PyTorch parameter of that size is left. Among inputs that look
-    like weights only neutral vectors count: zeros that are added, ones that multiply. LayerNormalization without a bias
-    gets zeros, a norm without a gain ones. A bias that somebody has set to zero does not count, because its parameter
-    is still missing. The zero state of an unrolled loop counts if the loop's other steps multiply the same weights by
-    the result of the previous step.
+    like weights only neutral ones count: zeros that are added, ones that multiply, and an identity matrix as a factor
+    of a product (TabNet's groups). LayerNormalization without a bias gets zeros, a norm without a gain ones. A bias
+    that somebody has set to zero does not count, because its parameter is still missing. The zero state of an unrolled
+    loop counts if the loop's other steps multiply the same weights by the result of the previous step.
     """
     if books.contents.mode == "none" and not books.contents.is_local:
         return  # values of a remote file are read only on request
@@ -188,6 +188,8 @@ def settle_fillers(books: Books) -> None:
             if array.size > 1 and is_only_rotary(books, entry):
                 continue  # rotary frequencies that somebody has overwritten with one number
             books.settle(entry, Line.ADDED, "content:constant-filled")
+        elif is_unclaimed and is_weight and encoded is None and _is_identity(books, entry, array):
+            books.settle(entry, Line.ADDED, "content:identity")
         elif (_is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS)) or (
             is_unclaimed and not is_weight and _is_preference(books, entry, array)
         ):
@@ -509,6 +511,14 @@ def _is_neutral(entry: Entry, array: Array) -> bool:
     is_shift = entry.decided_by.removeprefix("structure:") in _SHIFTS
     neutral = 1.0 if _SCALES.fullmatch(entry.decided_by) and not is_shift else 0.0
     return is_vector and bool(array.flat[0] == neutral)
+
+
+def _is_identity(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether an array is an identity matrix, and nothing but matrix products reads it: they have no effect."""
+    is_square = array.ndim == 2 and array.shape[0] == array.shape[1] > 1
+    readers = books.readers(entry)
+    is_factor = all(reader.node.is_standard and reader.node.op_type == "MatMul" for reader in readers)
+    return is_square and bool(readers) and is_factor and bool((array == np.eye(len(array))).all())
 
 
 def _is_mask(array: Array) -> bool:

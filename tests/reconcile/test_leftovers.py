@@ -892,3 +892,56 @@ def test_evenly_spaced_numbers_are_positions_if_there_are_four(
     result = reconcile(tmp_path, proto, known)
 
     assert {entry.key[1]: entry.line.value for entry in result.entries}["even"] == line
+
+
+EYE = np.eye(4, dtype="f4")
+FACTOR = 'g (float[2,4] x) => (float[2,4] y) { h = MatMul(x, "fc.weight") y = MatMul(h, eye) }'
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_balanced"),
+    [
+        (EYE, True),
+        (EYE * 2, False),
+        (EYE[::-1].copy(), False),
+        (EYE + np.float32(1e-4), False),
+        (np.diag(np.array([1, 1, 1, 0], "f4")), False),
+    ],
+    ids=["identity", "twice", "turned", "near", "one zero"],
+)
+def test_only_an_identity_matrix_as_a_factor_has_no_effect(tmp_path, factor, is_balanced):
+    weight = noise(4, 4)
+    result = reconcile(
+        tmp_path,
+        text_model(FACTOR, {"fc.weight": weight, "eye": factor}),
+        manifest_of(parameter("fc.weight", weight)),
+    )
+
+    assert result.balanced == is_balanced
+    if is_balanced:
+        assert bridge_of(result) == {"identical": (1, 16, 0, 0), "added": (1, 16, 0, 16)}
+
+
+def test_an_identity_matrix_in_the_place_of_a_parameter_is_unexpected(tmp_path):
+    weights = {"fc.weight": noise(4, 4), "head.weight": noise(4, 4, seed=1)}
+    proto = text_model(FACTOR, {"fc.weight": weights["fc.weight"], "eye": EYE})
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(weights)))
+
+    assert lines_of(result)["head.weight"] == "missing"
+    assert not result.balanced
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul"])
+def test_an_identity_matrix_that_is_added_or_multiplied_by_elements_is_no_neutral_factor(tmp_path, operator):
+    weight = noise(4, 4)
+    nodes = f'h = MatMul(x, "fc.weight") k = MatMul(h, eye) y = {operator}(k, eye)'
+    text = f"g (float[4,4] x) => (float[4,4] y) {{ {nodes} }}"
+
+    result = reconcile(
+        tmp_path,
+        text_model(text, {"fc.weight": weight, "eye": EYE}),
+        manifest_of(parameter("fc.weight", weight)),
+    )
+
+    assert not result.balanced
