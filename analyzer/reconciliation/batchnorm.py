@@ -164,7 +164,7 @@ def _match_repeated(books: Books, scales: _Scales) -> None:
         parameter
         for parameter in books.manifest.parameters
         if parameter.name in books.parameters
-        and books.parameters[parameter.name].line is Line.FOLDED_BATCHNORM
+        and Line.FOLDED_BATCHNORM in books.parameters[parameter.name].chain
         and parameter.name in books.holdings
         and len(parameter.shape) >= 2
         and not books.contents.originals.is_constant(parameter)  # zeros are zeros with any factors

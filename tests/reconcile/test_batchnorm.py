@@ -745,3 +745,13 @@ def test_the_norms_of_one_weight_share_an_eps_that_a_state_dict_lacks(tmp_path, 
     known = replace(manifest, batch_norms=default, source={"source": "tests", "parameters_by": "names"})
 
     assert reconcile(tmp_path, used_in(tensors), known, "full", values).balanced == is_balanced
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_second_use_may_be_cast(tmp_path, is_changed):
+    tensors, values, manifest = used_again()
+    if is_changed:
+        tensors["onnx::Conv_2"][3] *= np.float32(1.1)
+    cast = {name: value.astype("f2") for name, value in tensors.items()}
+
+    assert reconcile(tmp_path, used_in(cast), manifest, "full", values).balanced == (not is_changed)
