@@ -298,6 +298,8 @@ def _values_by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tupl
     for line in result.parameters:
         if line.line in UNBALANCED or len(line.entries) < 2 or line.name in tied:
             continue
+        if Line.FOLDED_BATCHNORM in line.chain:  # each tensor is the weight times the factors of a BatchNorm
+            continue
         decoded = {key: decode(restorer, result, key) for key in line.entries}
         first = next((value for value in decoded.values() if value is not None), None)
         if first is None or (
