@@ -24,7 +24,6 @@ from torch import nn
 
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import SourceError
-from analyzer.text import format_many
 from exporter.classes import first_line
 from exporter.quiet import quiet
 
@@ -313,8 +312,7 @@ def _require_contents(path: Path) -> None:
         missing = tensors.keys - {*map(str, _load(file))}
     if missing:
         raise SourceError(
-            f"{path}: lacks the elements of {format_many(len(missing), 'storage')} of its tensors; save the state dict "
-            "again"
+            f"{path}: lacks the elements of {len(missing):,} of its tensors' storages; save the state dict again"
         )
 
 

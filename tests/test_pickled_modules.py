@@ -244,7 +244,7 @@ def test_a_file_that_lists_no_contents_is_refused_and_not_read_as_unset_memory(t
         start = file.tell()
     path.write_bytes(path.read_bytes()[:start] + pickle.dumps([], protocol=2))
 
-    with pytest.raises(SourceError, match="lacks the elements of 1 storage of its tensors; save"):
+    with pytest.raises(SourceError, match="lacks the elements of 1 of its tensors' storages; save"):
         census_source(str(path))
 
 

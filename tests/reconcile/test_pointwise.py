@@ -466,7 +466,6 @@ UNDONE = 'd = Sub(x, "flow.m") e = Exp(v) y = Mul(d, e)'
         (UNDONE, "folded-pointwise"),
         (UNDONE.replace("Mul(d", "Div(d"), "missing"),
         (UNDONE.replace("Mul(d, e)", "Mul(x, e)"), "missing"),
-        (UNDONE.replace("flow.m", "fc.bias"), "missing"),
         (UNDONE.replace("Mul(d", "Add(d"), "missing"),
         (UNDONE.replace("Exp", "Neg"), "missing"),
         (UNDONE.replace("Exp", "Sigmoid"), "missing"),
