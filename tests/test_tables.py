@@ -60,6 +60,13 @@ def causal(size: int, low: float = -math.inf) -> Array:
     return np.where(np.tril(np.ones((size, size), bool)), 0.0, low)
 
 
+def windows(height: int, width: int, up: int, left: int) -> Array:
+    """Return the mask (cells, cells) by which each cell of a grid sees those up to so many rows and columns away."""
+    rows, columns = (each.ravel() for each in np.indices((height, width)))
+    far = (np.abs(rows[:, None] - rows) > up) | (np.abs(columns[:, None] - columns) > left)
+    return np.where(far, -np.inf, 0.0)
+
+
 def window(size: int, width: int, low: float = LOWEST) -> Array:
     return np.where(np.abs(distances(size, size)) <= width, 0.0, low)
 
@@ -192,6 +199,8 @@ TABLES = {
     "causal mask of a type's least number": causal(12, LOWEST),
     "mask for a batch": np.broadcast_to(causal(8, -1e4), (2, 1, 8, 8)),
     "window": window(20, 3),
+    "windows in a grid": windows(4, 6, 1, 2),
+    "windows in a square grid": windows(5, 5, 1, 1),
     "stripe of padding": np.where(np.arange(12)[None, :] < 7, 0.0, -1e9).repeat(6, axis=0),
     "shifted windows": shifted_windows(),
     "frequencies": frequencies(64),

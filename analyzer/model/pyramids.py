@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["are_cells", "is_grid", "is_pyramid", "strides_of"]
+__all__ = ["are_cells", "are_levels", "is_grid", "is_pyramid", "strides_of"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -170,6 +170,13 @@ def _are_levels(grids: list[_Grid | None]) -> bool:
             small.width == -(-large.width // 2) and small.height == -(-large.height // 2)
             for large, small in itertools.pairwise(ordered)
         )
+    )
+
+
+def are_levels(values: Reals) -> bool:
+    """Whether numbers are the strides of a detector's levels, each once: at least three, each twice the one before."""
+    return 3 <= values.size <= _MOST_LEVELS and (
+        bool((values[1:] == 2 * values[:-1]).all()) and set(values.tolist()) <= _STRIDES
     )
 
 

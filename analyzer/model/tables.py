@@ -391,7 +391,7 @@ _TOLERANCE = 1e-4
 
 
 def is_mask(values: Reals) -> bool:
-    """Whether there are two values, one of them 0, that form a band, a triangle, a box, or blocks.
+    """Whether there are two values, one of them 0, that form a band, a triangle, a box, blocks, or windows of a grid.
 
     The other is 1 or -1, or so low that softmax returns 0 for it. A band depends only on the distance from the
     diagonal, and a block holds positions that belong together.
@@ -410,7 +410,12 @@ def is_mask(values: Reals) -> bool:
     if len(planes) > 4096:
         return False
     return all(
-        _is_band(plane) or _is_grouping(plane) or _is_stripe(plane) or _is_box(plane) or _is_box(~plane)
+        _is_band(plane)
+        or _is_grouping(plane)
+        or _is_stripe(plane)
+        or _is_box(plane)
+        or _is_box(~plane)
+        or _is_window(plane)
         for plane in planes
     )
 
@@ -434,6 +439,25 @@ def _is_grouping(plane: npt.NDArray[np.bool_]) -> bool:
         return False
     groups = np.unique(plane, axis=0)
     return len(groups) <= max(9, rows // 8) and bool((groups.sum(axis=0) == 1).all())
+
+
+def _is_window(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether rows and columns are the same cells of a grid, and each sees the cells of a window around it.
+
+    The window is a band of the grid's rows and a band of its columns (Du et al. 2022, arXiv:2205.00159, section 3.3).
+    """
+    cells, columns = plane.shape
+    if cells != columns or not bool(plane.diagonal().all()):
+        return False
+    for width in range(2, cells // 2 + 1):
+        if cells % width == 0:
+            grid = plane.reshape(cells // width, width, cells // width, width)
+            down: npt.NDArray[np.bool_] = np.any(grid, axis=(1, 3))
+            across: npt.NDArray[np.bool_] = np.any(grid, axis=(0, 2))
+            is_both = bool((grid == (down[:, None, :, None] & across[None, :, None, :])).all())
+            if is_both and _is_band(down) and _is_band(across):
+                return True
+    return False
 
 
 def _is_stripe(plane: npt.NDArray[np.bool_]) -> bool:

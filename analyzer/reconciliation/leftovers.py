@@ -23,7 +23,7 @@ from analyzer.model import Node, StoredTensor
 from analyzer.model.content import Array, decode_values, is_constant_filled
 from analyzer.model.liveness import find_live
 from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, kind_of, operator_of
-from analyzer.model.pyramids import are_cells, strides_of
+from analyzer.model.pyramids import are_cells, are_levels, strides_of
 from analyzer.model.tables import (
     are_slopes,
     is_affine,
@@ -251,7 +251,7 @@ def _is_table(array: Array) -> bool:
     if array.size >= _LEAST_TABLE:
         return is_known_table(array)
     values = np.squeeze(array.astype(np.float64))
-    if is_published(values):
+    if is_published(values) or (values.ndim == 1 and are_levels(values)):
         return True
     is_positive = bool((values > 0).all())
     return array.size >= _LEAST_SLOPES and is_positive and are_slopes(values, slack_of(array))

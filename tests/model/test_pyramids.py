@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from models import manifest_of, noise, parameter, reconcile, text_model
 
-from analyzer.model.pyramids import is_grid, is_pyramid
+from analyzer.model.pyramids import are_levels, is_grid, is_pyramid
 from analyzer.model.tables import is_known_table
 
 Reals = npt.NDArray[np.float64]
@@ -152,6 +152,24 @@ def test_almost_the_cells_of_one_grid_are_none(name: str, change: str) -> None:
 )
 def test_published_statistics_of_images_are_known(values: Sequence[float], is_known: bool) -> None:
     assert is_known_table(np.array(values, np.float32).reshape(3, 1, 1)) is is_known
+
+
+@pytest.mark.parametrize(
+    ("values", "is_known"),
+    [
+        ([8.0, 16.0, 32.0], True),
+        ([4.0, 8.0, 16.0, 32.0], True),
+        ([8.0, 16.0], False),
+        ([8.0, 16.0, 64.0], False),
+        ([32.0, 16.0, 8.0], False),
+        ([9.0, 18.0, 36.0], False),
+        ([1.0, 2.0, 4.0], False),
+    ],
+)
+def test_the_strides_of_levels_are_three_or_more_powers_of_two(
+    values: Sequence[float], is_known: bool
+) -> None:
+    assert are_levels(np.array(values)) is is_known
 
 
 def test_the_matrix_from_centers_and_sizes_to_corners_is_known() -> None:
