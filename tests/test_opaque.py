@@ -275,10 +275,6 @@ HONEST: dict[str, ModelProto] = {
     ),
     "nothing": model("y = Relu(h)", {}),
     "noise, other in each run": model("s = RandomNormalLike(h) y = Add(h, s)", {}),
-    "noise of a stored size": model(
-        "n = Constant <value_ints = [4, 6]> () z = ConstantOfShape(n) s = RandomUniformLike(z) y = Add(h, s)",
-        {},
-    ),
     "an epsilon and a scale": model(
         "a = Add(h, eps) y = Div(a, root)", {"eps": np.array(1e-6, "f4"), "root": np.array(8, "f4")}
     ),

@@ -435,11 +435,9 @@ class _Walk(Mutable, dict=True):
 
     def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:
         is_fixed = True
-        if node.op_type in _SEEDED and node.is_standard:
-            if _has_seed(node):  # numbers that are the same in each run, whatever values an input has
-                return _Value(frozenset({node.place}), is_fixed=_SEEDED[node.op_type], is_plain=False)
-            if _SEEDED[node.op_type]:
-                return _DYNAMIC  # noise of a size
+        if node.op_type in _SEEDED and node.is_standard and _has_seed(node):
+            # Numbers that are the same in each run, whatever values an input has.
+            return _Value(frozenset({node.place}), is_fixed=_SEEDED[node.op_type], is_plain=False)
         for value in operands:
             if value.sources:
                 is_fixed = all(value.is_fixed for value in operands)

@@ -116,7 +116,7 @@ def is_published(values: Reals) -> bool:
     arXiv:2103.00020), or the matrix that turns centers and sizes of boxes into corners, in either orientation.
     """
     if values.shape == (4, 4):
-        return any(np.array_equal(each, _CORNERS) for each in (values, values.T))
+        return values[0, 0] == 1 and any(np.array_equal(each, _CORNERS) for each in (values, values.T))
     return values.shape == (3,) and any(np.array_equal(values.astype(np.float32), each) for each in _CHANNELS)
 
 

@@ -521,7 +521,7 @@ def _settle_parts(
 ) -> None:
     """Settle a fold: the new weight holds the norm's weight too, the new bias the biases of norm and convolution.
 
-    If the weight is settled already, the new one is its copy.
+    If a fold has settled the weight already, the new one is its copy.
     """
     decided_by = f"{rule} {norm.module}"
     if is_eps_open(books) and fit is not None:
@@ -532,8 +532,8 @@ def _settle_parts(
     if fit is not None:
         computed = Computed(f"batchnorm {norm.module}")
         pieces = (Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes, computed=computed),)
-    if weight.name in books.parameters:
-        books.copy(weight, entry, decided_by, next(iter(pieces), None))
+    if pieces and weight.name in books.parameters:
+        books.copy(weight, entry, decided_by, pieces[0])
         names: tuple[str | None, ...] = (norm.bias,)
     else:
         books.assign(weight, entry, chain, decided_by, None if fit is None else fit.error, pieces=pieces)

@@ -38,7 +38,6 @@ NAMES = {
     "exp(w)": "logit_scale",
     "-exp(w)": "mixer.A_log",
     "softplus(w)": "rg_lru.recurrent_param",
-    "-w": "flow.logs",
     "c*w": "query.weight",
 }
 """PyTorch's name of a parameter to which exporters apply each function in advance."""
@@ -50,7 +49,6 @@ READS = {
     "exp(w)": "y = Mul(x, {})",
     "-exp(w)": "y = Mul(x, {})",
     "softplus(w)": "y = Mul(x, {})",
-    "-w": "e = Exp({}) y = Mul(x, e)",
     "c*w": f"q = Gemm<transB=1>(x, {{}}) {_HEADS}",
     "c*b": f"h = MatMul(x, keys) q = Add(h, {{}}) {_HEADS}",
 }
@@ -465,7 +463,7 @@ UNDONE = 'd = Sub(x, "flow.m") e = Exp(v) y = Mul(d, e)'
     [
         (UNDONE, "folded-pointwise"),
         (UNDONE.replace("Mul(d", "Div(d"), "missing"),
-        (UNDONE.replace("Mul(d, e)", "Mul(x, e)"), "missing"),
+        (UNDONE.replace("y = Mul(d, e)", "k = Mul(x, e) y = Add(k, d)"), "missing"),
         (UNDONE.replace("Mul(d", "Add(d"), "missing"),
         (UNDONE.replace("Exp", "Neg"), "missing"),
         (UNDONE.replace("Exp", "Sigmoid"), "missing"),
