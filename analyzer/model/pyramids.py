@@ -55,9 +55,7 @@ def is_grid(values: Reals) -> bool:
 
     Both begin in the same way (`are_cells`), and other axes only repeat the grid.
     """
-    if 2 not in values.shape or values.ndim < 2 or values.size < 2 * _LEAST:
-        return False
-    if not bool(np.isfinite(values).all()):
+    if values.ndim < 2 or values.size < 2 * _LEAST or not bool(np.isfinite(values).all()):
         return False
     return any(
         bool(_spacings(x) & _spacings(y))

@@ -97,7 +97,9 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
             return False
         if are_whole(values) and are_distances(values.astype(np.int64)):
             return True
-        if is_pyramid(values) or is_grid(values) or is_published(values):
+        if is_pyramid(values) or (2 in values.shape and is_grid(values)):
+            return True
+        if values.size in _PUBLISHED and is_published(values):
             return True
         slack = _SLACK_OF_HALF if _was_half(array) else slack_of(array)
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
@@ -120,6 +122,8 @@ def is_published(values: Reals) -> bool:
     return values.shape == (3,) and any(np.array_equal(values.astype(np.float32), each) for each in _CHANNELS)
 
 
+_PUBLISHED = (3, 16)
+"""Numbers of elements of published constants."""
 _CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
 _STATISTICS = (
     ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
