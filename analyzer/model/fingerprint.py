@@ -5,7 +5,7 @@ numbers; any other stored tensor's covers type, shape and elements; a node outpu
 and the digests of the node's inputs. So names of values and nodes, the order of nodes, doc strings, wrapping in
 functions, and the carrier of a tensor do not matter, but a change of one node or of its inputs changes every digest
 after it. Graph optimizers change it too. The opset version matters for operators that mean something else in earlier
-versions (`EPOCHS`).
+versions (`versions.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from analyzer.model import NOTHING, Carrier, Graph, GraphPath, Key, Model, Node,
 from analyzer.model.content import sample_positions
 from analyzer.model.liveness import Live
 from analyzer.model.order import names_read, sort_nodes
+from analyzer.model.versions import Versions
 from analyzer.model.wiring import NAMED, Wiring
 from analyzer.records import Frozen, Mutable, field
 
@@ -27,60 +28,6 @@ _DEEPEST = 64
 """Most bodies and calls nested in one another that are followed."""
 _MOST_VISITS = 16
 """Most visits of a node on average: a function's body is visited again when it is called with other data."""
-
-
-EPOCHS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (13,)),
-    "BatchNormalization": (7,),
-    "DFT": (20,),
-    "Dropout": (7,),
-    "GroupNormalization": (21,),
-    "OneHot": (11,),
-    "Resize": (11,),
-    "RoiAlign": (16,),
-    "Scan": (9,),
-    "Selu": (6,),
-}
-"""For ONNX's own operators, the versions since which the same node means something else (onnx/docs/Changelog.md).
-
-Before: Softmax and its kin over all axes from one on, not along one; BatchNormalization and Dropout as in training
-unless `is_test` is set; another default axis of DFT; a scale of GroupNormalization for each group, not each channel; no
-indices of OneHot below 0; other default coordinates of Resize and RoiAlign; a first axis of Scan for the batch;
-constants of Selu with fewer digits.
-"""
-
-
-class Versions:
-    """Versions of ONNX's own operators: those that each model file and each function imports."""
-
-    def __init__(self, model: Model) -> None:
-        self._imported: dict[GraphPath, int] = {
-            path: min((version for domain, version in opsets if domain == "ai.onnx"), default=0)
-            for path, opsets in (
-                *((part.path, part.opsets) for part in model.parts),
-                *((function.path, function.opsets) for function in model.functions),
-            )
-        }
-
-    def of(self, node: Node) -> tuple[int, ...]:
-        """Return the versions that apply to a node: in a function its own import, and the model's.
-
-        ONNX's specification (onnx/docs/IR.md, on functions) wants an operator to be the same in both. Where it is not,
-        runtimes differ in which of them they take.
-        """
-        path = node.graph_path
-        around = (path[:end] for end in range(len(path), -1, -1))
-        return tuple(self._imported[each] for each in around if each in self._imported) or (0,)
-
-    def contradicting(self, node: Node) -> tuple[int, ...]:
-        """Return the versions that apply to a node, if it means something else in one than in another."""
-        versions = self.of(node) if _epochs_of(node) else ()
-        is_between = any(min(versions) < epoch <= max(versions) for epoch in _epochs_of(node))
-        return versions if is_between else ()
-
-
-def _epochs_of(node: Node) -> Sequence[int]:
-    return EPOCHS.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
 
 
 class Fingerprint(Frozen):
@@ -290,9 +237,7 @@ class _Walk(Mutable, dict=True):
 
     def _version_words(self, node: Node) -> list[str]:
         """Return the words that a node's opset version adds; none if the node means what it means today."""
-        epochs = _epochs_of(node)
-        versions = self._versions.of(node) if epochs else ()
-        words = [f"before {epoch}" for epoch in epochs if min(versions) < epoch]
+        words = [f"before {epoch}" for epoch in self._versions.later_epochs(node)]
         return [*words, *map(str, self._versions.contradicting(node))]
 
     def _order(self, graph: Graph) -> Sequence[Node]:

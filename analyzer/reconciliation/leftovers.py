@@ -251,7 +251,7 @@ def _is_table(array: Array) -> bool:
     if array.size >= _LEAST_TABLE:
         return is_known_table(array)
     values = np.squeeze(array.astype(np.float64))
-    if is_published(values) or (values.ndim == 1 and are_levels(values)):
+    if values.ndim == 1 and are_levels(values):
         return True
     is_positive = bool((values > 0).all())
     return array.size >= _LEAST_SLOPES and is_positive and are_slopes(values, slack_of(array))

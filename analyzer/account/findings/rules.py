@@ -40,8 +40,8 @@ from analyzer.model import (
     label,
 )
 from analyzer.model.dtypes import DType
-from analyzer.model.fingerprint import Versions
 from analyzer.model.operators import STANDARD
+from analyzer.model.versions import Versions
 from analyzer.model.wiring import Wiring
 from analyzer.read.book import NODE_METADATA, UNKNOWN
 from analyzer.read.protos import IR_VERSION
